@@ -45,7 +45,7 @@ s3-server:
 unit: env ## The inner loop: what needs neither Java nor a broker, in a minute or two
 	@$(PYTEST) -q $(USUAL) $(UNIT)
 
-test: env s3-server ## Every promise once, without planted bugs and campaigns; starts a real Kafka and a real Spark itself
+test: env s3-server ## Every guarantee once, without planted bugs and campaigns; starts a real Kafka and a real Spark itself
 	@$(PYTEST) $(USUAL) $(TESTS)
 
 lint: env ## Style, common mistakes and risks (ruff), the words of code and pages (docs/plain_words.py), secrets (docs/find_secrets.py)

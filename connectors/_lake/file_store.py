@@ -142,7 +142,7 @@ class _LocalFile(UnfinishedFile):
     """A new local file of the table."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(open(path, "xb"))  # noqa: SIM115 - lives until the file is finished
+        super().__init__(open(path, "xb"))  # noqa: SIM115 - open until the file is finished
         self._path = path
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The traces of a job's incarnations in external systems; see docs/architecture.md, "Lives".
+"""The traces of a job's incarnations in external systems; see docs/architecture.md, "Incarnations".
 
 Rule: to retire an incarnation, first remove its registration, then look for its open output.
 """

@@ -82,18 +82,18 @@ class Coordinator:
         self.sources = SourceCoordinator(plan, lambda: self._context, patience, dependencies)
         self._outputs = SinkCoordinator(plan, self._context, history, patience)
         committers = self._outputs.committers
-        self._lives = IncarnationRegistry(plan, self._context, committers, patience, home, dependencies)
+        self._incarnations = IncarnationRegistry(plan, self._context, committers, patience, home, dependencies)
         committer = EpochCommitter(storage, committers, patience, dependencies=dependencies)
         self._ledger = EpochLedger(storage, plan.name, patience.notice)
         self._packer = ProvenancePacker(storage, patience.notice)
         self.epochs = EpochManager(
-            plan, storage, self.ownership, self._lives, committer, history, self._ledger, refusals
+            plan, storage, self.ownership, self._incarnations, committer, history, self._ledger, refusals
         )
         self.recovery = Recovery(
             plan,
             storage,
             self.ownership,
-            self._lives,
+            self._incarnations,
             self.sources,
             self._outputs,
             self.epochs,
@@ -134,11 +134,11 @@ class Coordinator:
 
     def end_incarnation(self, identity: JobIdentity | None) -> list[str]:
         """End another incarnation of the job name for good, and abort its open output. Return the aborted names."""
-        return self._lives.end(self._context, identity)
+        return self._incarnations.end(self._context, identity)
 
     def retire(self) -> list[str]:
         """Retire this incarnation once it has no open output. Return the names of output that was aborted meanwhile."""
-        return self._lives.retire(self._context)
+        return self._incarnations.retire(self._context)
 
     def abort_open_output(self, after: Term | None = None) -> Manifest | NothingDecided:
         """Complete the decided epoch and abort all other output. Return and raise as ``Recovery.complete`` does.

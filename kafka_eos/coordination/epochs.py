@@ -65,7 +65,7 @@ class EpochManager:
         plan: Plan,
         storage: JobStorage,
         ownership: Ownership,
-        lives: IncarnationRegistry,
+        incarnations: IncarnationRegistry,
         committer: EpochCommitter,
         history: History,
         ledger: EpochLedger,
@@ -74,7 +74,7 @@ class EpochManager:
         self._plan = plan
         self._storage = storage
         self._ownership = ownership
-        self._lives = lives
+        self._incarnations = incarnations
         self._committer = committer
         self._history = history
         self._ledger = ledger
@@ -110,8 +110,8 @@ class EpochManager:
             committables=acked.committables,
             in_flight=acked.in_flight,
             identity=self._ownership.identity.identity,
-            registered_in=self._lives.known_in,
-            carried_over=_remembered(self._before, acked.committables, self._lives.verifying_scopes),
+            registered_in=self._incarnations.known_in,
+            carried_over=_remembered(self._before, acked.committables, self._incarnations.verifying_scopes),
         )
         records.publish(self._storage, manifest)
         self._ownership.ensure_newest_term()
@@ -127,9 +127,9 @@ class EpochManager:
         committed as it is: recovery then decides what to do with it.
         """
         if manifest.committables:
-            self._lives.register(self._ownership.context)
+            self._incarnations.register(self._ownership.context)
         else:
-            self._lives.check_idle(self._ownership.context)
+            self._incarnations.check_idle(self._ownership.context)
         probes = self._committer.probe(manifest.committables)
         match authorize(manifest.id, probes, COMMIT_MARGIN):
             case CommitAuthorized() as decision:

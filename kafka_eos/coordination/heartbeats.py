@@ -1,4 +1,4 @@
-"""Heartbeats in the checkpoint store: signs of life of a leader for its standbys.
+"""Heartbeats of a leader in the checkpoint store, which its standbys read.
 
 A heartbeat is an object with a new name. A standby sees that the name has changed, and needs only its own clock. The
 previous heartbeat stays until the next one is written, so that every listing contains one. The last heartbeat states

@@ -117,12 +117,12 @@ class IncarnationRegistry:
         """Remove the registrations of this incarnation, whose job was reset. Return the aborted names."""
         return self._end(ctx, ctx.identity)
 
-    def deregister(self, ctx: JobContext, lives: Collection[JobIdentity]) -> None:
+    def deregister(self, ctx: JobContext, identities: Collection[JobIdentity]) -> None:
         """Remove registrations of incarnations that have written nothing."""
         signs = self.find_all(ctx)
-        marked = {sign.identity for sign in signs if sign.state is IncarnationState.ENDED}
-        marked -= {sign.identity for sign in signs if sign.state is IncarnationState.OPEN}
-        for identity in marked.intersection(lives):
+        registered = {sign.identity for sign in signs if sign.state is IncarnationState.ENDED}
+        registered -= {sign.identity for sign in signs if sign.state is IncarnationState.OPEN}
+        for identity in registered.intersection(identities):
             self._end(ctx, identity)
 
     def _end(self, ctx: JobContext, identity: JobIdentity | None) -> list[str]:

@@ -150,7 +150,7 @@ def _why(how: JobState, last: Mapping[str, Any], when: Mapping[str, int]) -> str
 
 
 _WITHOUT_BEATS: Final = 10.0
-"""Seconds to observe a leader without heartbeats, whose terms and checkpoints are the only signs of life."""
+"""Seconds to observe a leader without heartbeats, whose terms and checkpoints are the only sign of it."""
 
 
 _LATE: Final = 1.5
@@ -185,7 +185,7 @@ def read_remote_status(
         return None
     how, why = _how(storage, claim, sleep, clock)
     leader = _leader(storage, _newest_claim(storage, job) or claim)  # the leader may have changed meanwhile
-    return _standing(storage, job, how, why, leader)
+    return _build_status(storage, job, how, why, leader)
 
 
 def is_leader(storage: JobStorage, job: str, host: str, pid: int) -> bool:
@@ -245,7 +245,7 @@ def _listed(storage: JobStorage, kind: str) -> list[str]:
         return []  # created by the first write
 
 
-def _standing(storage: JobStorage, job: str, how: JobState, why: str | None, leader: _Leader) -> JobStatus:
+def _build_status(storage: JobStorage, job: str, how: JobState, why: str | None, leader: _Leader) -> JobStatus:
     receipts = [paths.parse_receipt_name(name) for name in _listed(storage, paths.RECEIPTS)]
     receipt, manifest = None, None
     if receipts:

@@ -84,7 +84,7 @@ class Recovery:
     plan: Plan
     storage: JobStorage
     ownership: Ownership
-    lives: IncarnationRegistry
+    incarnations: IncarnationRegistry
     inputs: SourceCoordinator
     outputs: SinkCoordinator
     epochs: EpochManager
@@ -124,7 +124,7 @@ class Recovery:
             self.plan,
             self.storage,
             self.ownership,
-            self.lives,
+            self.incarnations,
             self.inputs,
             self.epochs,
             self.history,
@@ -158,7 +158,7 @@ class Recovery:
             if isinstance(resumption, NewestUncommitted):
                 self._ensure_own_output(resumption.newest)
             self._ensure_output_present(resumption.newest, newest_committed(facts))
-            self.lives.register(self.ownership.context)
+            self.incarnations.register(self.ownership.context)
         match resumption:
             case NoDecidedEpoch() if known is not None:
                 raise CorruptCheckpoint(
@@ -328,7 +328,7 @@ class FirstStart:
     plan: Plan
     storage: JobStorage
     ownership: Ownership
-    lives: IncarnationRegistry
+    incarnations: IncarnationRegistry
     inputs: SourceCoordinator
     epochs: EpochManager
     history: History
@@ -356,7 +356,7 @@ class FirstStart:
         not_before = None if self.options.allow_repeated else start.epoch
         origin.drop_unused(self.history, self.options.allow_dropped, what, start.find_unused(self.plan))
         with self._withdrawn_if_refused():
-            self.lives.check_admission(
+            self.incarnations.check_admission(
                 self.ownership.context, start.successor_of | self.successor_of, self.options.take_over, not_before
             )
         states, in_flight = start.import_files(self.storage, self.plan)
@@ -377,7 +377,7 @@ class FirstStart:
     def _enter(self, successor_of: frozenset[JobIdentity], not_before: SavepointEpoch | None) -> None:
         """Register this incarnation. Raise ConfigError if another incarnation of the job's name may still run."""
         with self._withdrawn_if_refused():
-            ended = self.lives.begin_new(
+            ended = self.incarnations.begin_new(
                 self.ownership.context, successor_of | self.successor_of, self.options.take_over, not_before
             )
         if ended:
@@ -393,7 +393,7 @@ class FirstStart:
         try:
             yield
         except (ConfigError, Fenced):
-            self.lives.deregister(self.ownership.context, {self.ownership.identity.id, *self.successor_of})
+            self.incarnations.deregister(self.ownership.context, {self.ownership.identity.id, *self.successor_of})
             self.ownership.ensure_owner()  # the other incarnation may be a newer supervisor of this directory
             raise
 

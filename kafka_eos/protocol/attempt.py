@@ -167,8 +167,8 @@ class Attempt:
                 return self, ()
             case facts.MessageReceived(subtask):
                 return replace(self, liveness=self.liveness.record_progress(subtask, now)), ()
-            case facts.HeartbeatReceived(subtask, standing, at):
-                return replace(self, liveness=self.liveness.record_heartbeat(subtask, standing, at, now)), ()
+            case facts.HeartbeatReceived(subtask, stalled_for, at):
+                return replace(self, liveness=self.liveness.record_heartbeat(subtask, stalled_for, at, now)), ()
             case facts.ReceiverStalled(seconds):
                 return replace(self, liveness=self.liveness.extend(seconds)), ()
             case facts.SubtaskReady(subtask):

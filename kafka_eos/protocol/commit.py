@@ -73,9 +73,9 @@ def describe_unknown(probes: Sequence[Probe]) -> str:
     if not unknown:
         return ""
     known = (
-        f"; {standing.value}: {_details(found)}"
-        for standing in CommitStatus
-        if standing is not CommitStatus.UNKNOWN and (found := [p for p in probes if p.status is standing])
+        f"; {status.value}: {_details(found)}"
+        for status in CommitStatus
+        if status is not CommitStatus.UNKNOWN and (found := [p for p in probes if p.status is status])
     )
     return f"unknown whether this was committed: {_details(unknown)}{''.join(known)}"
 

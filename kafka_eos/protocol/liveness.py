@@ -3,8 +3,8 @@
 A subtask has one thread that processes rows. If that thread makes no progress, there are two cases:
 - Its process works: user code loops, or waits for a lock or a disk.
 - Its process is frozen: it is stopped, or a call in C prevents all its threads from running.
-A message from the processing thread proves both progress and life. A heartbeat, sent by another thread, proves that the
-process lives, and states how long ago the thread last made progress.
+A message from the processing thread proves that the process runs and makes progress. A heartbeat, sent by another
+thread, proves that the process runs, and states how long ago the processing thread last made progress.
 Pure. Rule: a heartbeat is not progress. A live process does not hide a thread that hangs.
 """
 
@@ -57,9 +57,9 @@ class SubtaskLiveness:
             {**self.progress_at, subtask: now}, {**self.heartbeat_at, subtask: now}, {**self.locations, subtask: ""}
         )
 
-    def record_heartbeat(self, subtask: int, standing: float, at: str, now: float) -> SubtaskLiveness:
+    def record_heartbeat(self, subtask: int, stalled_for: float, at: str, now: float) -> SubtaskLiveness:
         """Record a heartbeat of a worker process."""
-        stepped = max(self.progress_at.get(subtask, _NEVER), now - standing)
+        stepped = max(self.progress_at.get(subtask, _NEVER), now - stalled_for)
         return SubtaskLiveness(
             {**self.progress_at, subtask: stepped}, {**self.heartbeat_at, subtask: now}, {**self.locations, subtask: at}
         )

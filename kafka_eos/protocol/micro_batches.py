@@ -86,7 +86,7 @@ def may_be_decided(batch: int, newest: int | None, settled: Collection[int]) -> 
     # A driver checks its term after it has prepared the batch and before its Spark decides. In between it may sleep
     # while the next driver takes over, runs, and ends: its Spark then still decides. So a prepared attempt outlives the
     # following drivers until the batch has a receipt (of any attempt), or until the attempt is withdrawn: by its own
-    # driver, or by one that knows that no earlier Spark lives. Batches before the newest decision are over: a batch
+    # driver, or by one that knows that no earlier Spark runs. Batches before the newest decision are over: a batch
     # begins when the previous one has a receipt or was adopted.
     return batch not in settled and (newest is None or batch >= newest)
 

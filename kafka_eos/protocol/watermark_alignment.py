@@ -31,23 +31,21 @@ class SplitProgress:
     idle: bool
 
 
-def find_slowest(standings: Mapping[str, SplitProgress], done: Collection[str]) -> int:
+def find_slowest(progress: Mapping[str, SplitProgress], done: Collection[str]) -> int:
     """Return the watermark of the slowest split that is waited for.
 
     ``done``: splits that have nothing more to read.
     """
-    return min(
-        (each.time for split, each in standings.items() if not each.idle and split not in done), default=NO_SPLIT
-    )
+    return min((each.time for split, each in progress.items() if not each.idle and split not in done), default=NO_SPLIT)
 
 
-def find_splits_ahead(standings: Mapping[str, SplitProgress], slowest: int, max_drift: int) -> frozenset[str]:
+def find_splits_ahead(progress: Mapping[str, SplitProgress], slowest: int, max_drift: int) -> frozenset[str]:
     """Return the splits that must pause because they are too far ahead.
 
     ``max_drift``: how far a split may be ahead of ``find_slowest``, in milliseconds.
     """
     limit = MIN_EVENT_TIME if slowest == MIN_EVENT_TIME else slowest + max_drift
-    return frozenset(split for split, each in standings.items() if each.time > limit)
+    return frozenset(split for split, each in progress.items() if each.time > limit)
 
 
 @dataclass(frozen=True, slots=True)

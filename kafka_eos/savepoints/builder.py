@@ -268,7 +268,7 @@ def typed(codec: Codec[Any], value: Any) -> Any:
 def _value(codec: Codec[Any], fields: dict[str, Any]) -> Any:
     """Return a row without its key: the fields of a record, or the only remaining column itself."""
     tp = Any if codec.type is None else codec.type
-    record = any(hasattr(tp, mark) for mark in ("model_validate", "__struct_fields__", "__dataclass_fields__"))
+    record = any(hasattr(tp, name) for name in ("model_validate", "__struct_fields__", "__dataclass_fields__"))
     return typed(codec, next(iter(fields.values())) if len(fields) == 1 and not record else fields)
 
 

@@ -248,7 +248,7 @@ class _RowDecoder:
     """Decodes rows to keys and values; None for expired ones."""
 
     def __init__(self, info: StateInfo) -> None:
-        descriptor, self._marks = descriptor_of(info.description), split_description(info.description)[1]
+        descriptor, self._attributes = descriptor_of(info.description), split_description(info.description)[1]
         self.layout = RowKeyCodec(descriptor)
         self._ttl = descriptor.ttl
         self._value = descriptor.value if descriptor.ttl is None else TimestampedCodec(descriptor.value)
@@ -258,7 +258,7 @@ class _RowDecoder:
         if self._ttl is None:
             return place, value
         stamp, value = value
-        gone = is_expired(stamp, self._marks.get(TIME, UNKNOWN), self._ttl.seconds)
+        gone = is_expired(stamp, self._attributes.get(TIME, UNKNOWN), self._ttl.seconds)
         return None if gone else (place, value)
 
 

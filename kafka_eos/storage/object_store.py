@@ -172,7 +172,7 @@ def _own_errors(name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if error.errno is not None:
             raise  # raised by a local file that is read here
-        if any(mark in str(error) for mark in _NO_BUCKET):
+        if any(text in str(error) for text in _NO_BUCKET):
             raise ConfigError(f"the bucket of checkpoint_dir does not exist: {_first_line(error)}") from error
         raise FileNotFoundError(errno.ENOENT, "no such object", name) from error
     except obstore_errors.AlreadyExistsError as error:

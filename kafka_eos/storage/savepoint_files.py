@@ -375,7 +375,7 @@ def _make_parents(directory: Path) -> None:
 
 
 def _make_locked(root: Path) -> int:
-    """Create the directory and lock it for as long as this process lives. Return the descriptor."""
+    """Create the directory and lock it for as long as this process runs. Return the descriptor."""
     while True:
         root.mkdir(mode=0o700, exist_ok=True)
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

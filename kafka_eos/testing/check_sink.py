@@ -288,16 +288,16 @@ def _other_jobs(trial: SinkHarness) -> None:
 def _other_incarnations(trial: SinkHarness) -> None:
     """Check that ``abort_leftovers`` spares other incarnations of this job's name, started in other directories."""
     own, other = JobIdentity.new(), JobIdentity.new()
-    kept = [trial.prepare(trial.writer(identity=life), epoch_id(1), n, n + 2) for n, life in ((0, other), (2, None))]
+    kept = [trial.prepare(trial.writer(identity=of), epoch_id(1), n, n + 2) for n, of in ((0, other), (2, None))]
     trial.prepare(trial.writer(identity=own), epoch_id(1), 6, 8)
     trial.committer(9).abort_leftovers(trial.context(9, identity=own))
-    for life, committables in zip((other, None), kept, strict=True):
-        _expect_owner(trial, committables, trial.job, life)
+    for identity, committables in zip((other, None), kept, strict=True):
+        _expect_owner(trial, committables, trial.job, identity)
         _expect_standing(
-            trial.committer(), committables, CommitStatus.PREPARED, f"abort_leftovers affected incarnation {life}"
+            trial.committer(), committables, CommitStatus.PREPARED, f"abort_leftovers affected incarnation {identity}"
         )
         trial.commit(epoch_id(1), committables)
-    trial.expect_visible(trial.rows[:4], "after the other lives committed", any_order=True)
+    trial.expect_visible(trial.rows[:4], "after the other incarnations committed", any_order=True)
 
 
 def _expect_owner(
@@ -397,7 +397,7 @@ def _expect_gone(
     when: str,
 ) -> None:
     """Check that removed output is reported as gone, by the probe or by the commit, and never as committable."""
-    names = " or ".join(str(standing) for standing in allowed)
+    names = " or ".join(str(status) for status in allowed)
     for probe in trial.committer(2).probe_all(committables):
         expect(probe.status in allowed, f"{when}: a probe must answer {names}, not {probe}")
     for some in calls(trial.committer(2), committables):

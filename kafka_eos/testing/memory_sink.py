@@ -64,7 +64,7 @@ class MemorySink(Sink[Any]):
         self._done: set[str] = set()
         self._newest: dict[_JobIncarnation, Epoch] = {}
         self._oldest: dict[_JobIncarnation, Term] = {}
-        self._markers: dict[_JobIncarnation, IncarnationState] = {}
+        self._registrations: dict[_JobIncarnation, IncarnationState] = {}
 
     @property
     def staged(self) -> list[Any]:
@@ -105,14 +105,14 @@ class MemorySink(Sink[Any]):
             self._open.remove(portion)
             self._prepared[name] = portion
 
-    def standing(self, name: str) -> CommitStatus:
+    def read_status(self, name: str) -> CommitStatus:
         if name in self._done:
             return CommitStatus.COMMITTED
         return CommitStatus.PREPARED if name in self._prepared else CommitStatus.LOST
 
     def commit(self, name: str) -> CommitOutcome:
         with self._lock:
-            match self.standing(name):
+            match self.read_status(name):
                 case CommitStatus.COMMITTED:
                     return CommitOutcome.ALREADY
                 case CommitStatus.LOST:
@@ -123,8 +123,8 @@ class MemorySink(Sink[Any]):
                 self._done.add(each)
                 if each == name:
                     break
-            life = (writer.job.job, writer.job.identity)
-            self._newest[life] = max(epoch, self._newest.get(life, epoch))
+            incarnation = (writer.job.job, writer.job.identity)
+            self._newest[incarnation] = max(epoch, self._newest.get(incarnation, epoch))
             return CommitOutcome.COMMITTED
 
     def list_staged(self, job: str) -> list[StagedOutput]:
@@ -137,14 +137,14 @@ class MemorySink(Sink[Any]):
             if of.job.job == job
         ]
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+    def abort(self, job: str, identities: Collection[JobIdentity | None], term: Term) -> list[str]:
         """Drop the output of these incarnations' terms before ``term``, and fence their writers."""
 
         def gone(portion: _WriterOutput) -> bool:
-            return portion.job.job == job and portion.job.identity in lives and portion.job.term < term
+            return portion.job.job == job and portion.job.identity in identities and portion.job.term < term
 
         with self._lock:
-            for identity in lives:
+            for identity in identities:
                 self._oldest[job, identity] = max(term, self._oldest.get((job, identity), term))
             names = [name for name, portion in self._prepared.items() if gone(portion)]
             for name in names:
@@ -155,24 +155,24 @@ class MemorySink(Sink[Any]):
 
     def register(self, job: str, identity: JobIdentity | None) -> IncarnationState:
         """Leave the marker of an incarnation and return what it says."""
-        return self._markers.setdefault((job, identity), IncarnationState.ENDED)
+        return self._registrations.setdefault((job, identity), IncarnationState.ENDED)
 
     def retire(self, job: str, identity: JobIdentity | None) -> None:
         """Remove the registration of an incarnation, which fences it."""
-        self._markers[job, identity] = IncarnationState.OVER
+        self._registrations[job, identity] = IncarnationState.OVER
 
-    def lives(self, job: str) -> list[IncarnationSign]:
+    def list_signs(self, job: str) -> list[IncarnationSign]:
         """Return every incarnation that is registered or has open output."""
         open_ = {staged.identity: staged for staged in self.list_staged(job)}
-        marked = {identity: state for (name, identity), state in self._markers.items() if name == job}
+        registered = {identity: state for (name, identity), state in self._registrations.items() if name == job}
         found = []
-        for identity in {**marked, **open_}:
+        for identity in {**registered, **open_}:
             committed = self._newest.get((job, identity))
             if (staged := open_.get(identity)) is not None:
                 state, age = IncarnationState.OPEN, staged.age
                 found.append(IncarnationSign(identity, "memory", "open rows", staged.term, state, age, committed))
             else:
-                state = marked[identity]
+                state = registered[identity]
                 found.append(IncarnationSign(identity, "memory", "its registration", None, state, None, committed))
         return found
 
@@ -200,9 +200,9 @@ class MemoryWriter(Writer[Any]):
         if portion is None:
             return lambda: ()
         job = self._ctx.job
-        life = job.job if job.identity is None else f"{job.job}.{job.identity}"
+        incarnation = job.job if job.identity is None else f"{job.job}.{job.identity}"
         portion.epoch = epoch.epoch
-        name = f"{life}/{epoch}/{self._ctx.subtask}/{self._ctx.operator}"
+        name = f"{incarnation}/{epoch}/{self._ctx.subtask}/{self._ctx.operator}"
 
         def prepare() -> Sequence[Committable]:
             self._sink.prepare(name, portion)
@@ -222,8 +222,8 @@ class MemoryCommitter(SupportsRegistration, Committer):
 
     def probe(self, committable: Committable) -> Probe:
         name = _name(committable)
-        standing = self._sink.standing(name)
-        return Probe(standing, f"{name} is {standing.value}")
+        status = self._sink.read_status(name)
+        return Probe(status, f"{name} is {status.value}")
 
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         return self._sink.commit(_name(committable))
@@ -232,11 +232,11 @@ class MemoryCommitter(SupportsRegistration, Committer):
         return self._sink.list_staged(ctx.job)
 
     def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
-        lives = {ctx.identity, *([None] if ctx.owns(None) else [])}
-        return self._sink.abort(ctx.job, lives, ctx.term)
+        identities = {ctx.identity, *([None] if ctx.owns(None) else [])}
+        return self._sink.abort(ctx.job, identities, ctx.term)
 
     def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
-        return self._sink.lives(ctx.job)
+        return self._sink.list_signs(ctx.job)
 
     def register(self, ctx: JobContext) -> None:
         if self._sink.register(ctx.job, ctx.identity) is IncarnationState.OVER:

@@ -1,4 +1,4 @@
-"""Two lives of one job's name on a real cluster: a sink's committer and a source tell whose is what."""
+"""Two incarnations of one job's name on a real cluster: a sink's committer and a source tell whose is what."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Lived = Callable[..., "Side"]
 
 
 class Side:
-    """One life of a name: a writer of its term 1, and what recovers it."""
+    """One incarnation of a name: a writer of its term 1, and what recovers it."""
 
     def __init__(self, sink: KafkaSink[Any], ctx: JobContext) -> None:
         self.ctx, self._sink = ctx, sink
@@ -46,16 +46,16 @@ class Side:
 
 @pytest.fixture
 def lived(bootstrap: str, topic: Topic) -> Iterator[Lived]:
-    """``lived(identity)``: a life of the one name of this test, in its one topic."""
-    name, sink = f"lives-{uuid.uuid4().hex[:8]}", KafkaSink[Any](topic())
+    """``lived(identity)``: an incarnation of the one name of this test, in its one topic."""
+    name, sink = f"incarnations-{uuid.uuid4().hex[:8]}", KafkaSink[Any](topic())
     made: list[Side] = []
 
-    def life(identity: JobIdentity | None, *, term: int = 1) -> Side:
+    def incarnation(identity: JobIdentity | None, *, term: int = 1) -> Side:
         settings = {"bootstrap_servers": bootstrap}
         made.append(Side(sink, JobContext(name, Term(term), settings, identity)))
         return made[-1]
 
-    yield life
+    yield incarnation
     for side in made:
         side.close()
 
@@ -65,7 +65,7 @@ def two(lived: Lived) -> tuple[Side, Side]:
     return lived(JobIdentity.new()), lived(JobIdentity.new())
 
 
-def test_orphans_of_another_life_are_left_alone(two: tuple[Side, Side], lived: Lived) -> None:
+def test_orphans_of_another_incarnation_are_left_alone(two: tuple[Side, Side], lived: Lived) -> None:
     """The defect: a start from another directory was taken for the next term, and fenced what was decided."""
     ours, theirs = two
     mine, other = ours.prepare(b"ours"), theirs.prepare(b"theirs")
@@ -77,8 +77,8 @@ def test_orphans_of_another_life_are_left_alone(two: tuple[Side, Side], lived: L
     assert commit(ours.committer, [mine], epoch(1)) == [CommitOutcome.COMMITTED]
 
 
-def test_markers_of_two_lives_do_not_overwrite_each_other(two: tuple[Side, Side], lived: Lived) -> None:
-    """The marker proves a commit when the id has moved on; another life's commit in between must not hide it."""
+def test_markers_of_two_incarnations_do_not_overwrite_each_other(two: tuple[Side, Side], lived: Lived) -> None:
+    """The marker proves a commit when the id has moved on; another incarnation's commit in between must not hide it."""
     ours, theirs = two
     mine, other = ours.prepare(b"ours"), theirs.prepare(b"theirs")
     commit(ours.committer, [mine], epoch(1))
@@ -89,7 +89,7 @@ def test_markers_of_two_lives_do_not_overwrite_each_other(two: tuple[Side, Side]
     assert later.committer.probe(mine).status is CommitStatus.COMMITTED
 
 
-def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Lived) -> None:
+def test_what_is_open_is_shown_with_its_incarnation(two: tuple[Side, Side], lived: Lived) -> None:
     ours, theirs = two
     nameless = lived(None)
     for side in (ours, theirs, nameless):
@@ -103,7 +103,7 @@ def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Live
     assert [each.identity for each in shown if ours.ctx.owns(each.identity)] == [ours.ctx.identity]
 
 
-def test_lives_are_told_apart_by_what_they_have_open(two: tuple[Side, Side]) -> None:
+def test_incarnations_are_told_apart_by_what_they_have_open(two: tuple[Side, Side]) -> None:
     ours, theirs = two
     ours.committer.register(ours.ctx)
     theirs.prepare(b"open")
@@ -115,7 +115,7 @@ def test_lives_are_told_apart_by_what_they_have_open(two: tuple[Side, Side]) -> 
     assert found[theirs.ctx.identity].term == theirs.ctx.term
 
 
-def test_a_life_whose_mark_was_taken_stops_and_has_nothing_open(two: tuple[Side, Side]) -> None:
+def test_an_incarnation_whose_registration_was_taken_stops_and_has_nothing_open(two: tuple[Side, Side]) -> None:
     ours, theirs = two
     ours.committer.register(ours.ctx)
     ours.committer.register(ours.ctx)
@@ -131,7 +131,7 @@ def test_a_life_whose_mark_was_taken_stops_and_has_nothing_open(two: tuple[Side,
     assert over.state is IncarnationState.OVER
 
 
-def test_a_producer_that_was_warm_when_its_life_ended_writes_nothing(two: tuple[Side, Side]) -> None:
+def test_a_producer_that_was_warm_when_its_incarnation_ended_writes_nothing(two: tuple[Side, Side]) -> None:
     """Each producer is initialized before the incarnation ends: a listing does not show one that comes later."""
     ours, theirs = two
     ours.committer.register(ours.ctx)
@@ -149,10 +149,10 @@ def test_a_producer_that_was_warm_when_its_life_ended_writes_nothing(two: tuple[
         ours.prepare(b"late")
 
 
-def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: Topic) -> None:
+def test_group_offsets_name_the_incarnation_that_committed_them(bootstrap: str, topic: Topic) -> None:
     source: KafkaSource[bytes] = KafkaSource(topic())
     settings = {"bootstrap_servers": bootstrap}
-    ctx = JobContext(f"lives-{uuid.uuid4().hex[:8]}", Term(4), settings, JobIdentity.new())
+    ctx = JobContext(f"incarnations-{uuid.uuid4().hex[:8]}", Term(4), settings, JobIdentity.new())
     positions = source.discover(ctx, None)
     assert source.list_incarnations(ctx) == []
     assert not KafkaSource[bytes]("nobody-made-it").list_incarnations(ctx), (
@@ -166,11 +166,11 @@ def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: 
     assert ctx.job in found.place
 
 
-def test_a_new_cluster_without_any_group_shows_no_life(broker_factory: Callable[..., Broker]) -> None:
+def test_a_new_cluster_without_any_group_shows_no_incarnation(broker_factory: Callable[..., Broker]) -> None:
     """The admin client of librdkafka crashed there, and the process with it."""
     broker = broker_factory()
     create_topic(broker.bootstrap, "first")
-    ctx = JobContext("lives", Term(1), {"bootstrap_servers": broker.bootstrap}, JobIdentity.new())
+    ctx = JobContext("incarnations", Term(1), {"bootstrap_servers": broker.bootstrap}, JobIdentity.new())
 
     assert KafkaSource[bytes]("first").list_incarnations(ctx) == []
     committer = KafkaSink[bytes]("first").committer(ctx)

@@ -2,9 +2,9 @@
 
 Short jobs of many plans, checkpoint modes and numbers of workers; their workers and supervisors are killed at random
 moments under load, and between two kills most of them are changed: another number of workers, one partition more, or
-a second life that begins with a savepoint. Both audits judge each, that of the job and that of its topics, all in one
-Spark session: whatever they find is a false alarm or a bug of the engine, so every row must be PASS or PARTIAL. The
-same seed and number give the same plan; when exactly a kill hits is chance.
+a second incarnation that begins with a savepoint. Both audits judge each, that of the job and that of its topics, all
+in one Spark session: whatever they find is a false alarm or a bug of the engine, so every row must be PASS or PARTIAL.
+The same seed and number give the same plan; when exactly a kill hits is chance.
 
 Rule: a run whose history does not tell of every kill proves nothing: it is INCONCLUSIVE, and never counted as passed.
 """
@@ -41,7 +41,7 @@ from kafka_eos.devtools.broker import Broker
 from kafka_eos.runtime.program import load_program
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import Running, events, make_job, nothing_left, signal_worker
-from tests.chaos.test_savepoints import second_life, trigger
+from tests.chaos.test_savepoints import second_incarnation, trigger
 from tests.waiting import PATIENCE
 
 LEDGER = Path(__file__).parents[2] / "docs" / "clean-runs.md"
@@ -49,8 +49,8 @@ HEADER = """# Clean runs
 
 `python -m tests.chaos.clean_runs` lets the [audit](audit.md) judge short jobs of many plans whose workers and
 supervisors are killed at random moments, and the audit of topics their topics (since 21 November 2026, 22:30).
-Between kills they get another number of workers (*rescaled*), one input partition more (*widened*), or a second life
-that begins with a savepoint (*saved*; all three since 23 November 2026).
+Between kills they get another number of workers (*rescaled*), one input partition more (*widened*), or a second
+incarnation that begins with a savepoint (*saved*; all three since 23 November 2026).
 A row whose seed says *ledger* is of jobs with `provenance="ledger"` (`--provenance ledger`).
 Whatever they find there is a false alarm, or a bug of the engine. Each invocation adds a row; a run whose history does
 not tell of every kill is INCONCLUSIVE.
@@ -157,7 +157,10 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     if verdict.conclusion.is_clean:
         question = _question(job, plan)
         if plan.provenance == LEDGERS:
-            question = replace(question, ledgers=tuple({str(life.checkpoints / life.name) for life in (first, job)}))
+            question = replace(
+                question,
+                ledgers=tuple({str(incarnation.checkpoints / incarnation.name) for incarnation in (first, job)}),
+            )
         of_topics = audit_topics(question, spark=spark, report_dir=job.directory / "audit-topics")
         if not of_topics.conclusion.is_clean:
             verdict = replace(verdict, conclusion=of_topics.conclusion, reasons=of_topics.reasons)
@@ -231,7 +234,7 @@ def _changed(job: Job, running: Running, plan: Plan) -> tuple[Job, Running]:
     elif plan.change == SAVED:
         running.drain()
         text = job.app.read_text().partition(END_OF_OWN)[2]
-        job = second_life(job, trigger(job, job.directory / "savepoint"))
+        job = second_incarnation(job, trigger(job, job.directory / "savepoint"))
         job.app = _app(job, text)
         running = Running(job)
     return job, running

@@ -29,7 +29,7 @@ from tests.wire import ongoing
 APPS = Path(__file__).parent / "apps"
 ACCOUNTS = 20
 KEPT = (".committed.", ".aborted.", ".incarnation.", ".retired.")
-"""What a FileSink leaves on purpose: how its latest staged files ended, and marks of lives."""
+"""What a FileSink leaves on purpose: how its latest staged files ended, and registrations of incarnations."""
 FIRST_TOP_UP = 500
 """Payments that are added to an input that was drained too soon, at first: the next time they are twice as many."""
 TOP_UP_ID = 1_000_000

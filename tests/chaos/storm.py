@@ -29,7 +29,7 @@ FEED_AGAIN = 2.0
 
 @dataclass
 class Storm:
-    """Faults over the life of one job; the script of failpoints grows with each call of ``through``."""
+    """Faults over all runs of one job; the script of failpoints grows with each call of ``through``."""
 
     job: Job
     fed: int

@@ -19,7 +19,7 @@ import pytest
 
 from tests.chaos.harness import ACCOUNTS, Job, open_transactions, read
 from tests.chaos.soak import audit
-from tests.chaos.test_savepoints import kafka_eos, second_life, trigger
+from tests.chaos.test_savepoints import kafka_eos, second_incarnation, trigger
 from tests.marks import campaign
 from tests.producers import in_order
 from tests.waiting import PATIENCE
@@ -40,19 +40,19 @@ BEGIN = (int(time.time()) - 1800) * 1000
 @pytest.mark.parametrize("backend", [campaign("rocksdb"), campaign("memory")])
 def test_rows_that_expire_are_in_the_windows_that_plain_python_puts_them_in(new_job: NewJob, backend: str) -> None:
     job = new_job(0, "expiring_windows.py", TEST_BACKEND=backend, TEST_SECONDS=SECONDS, TEST_PAUSE=0.003)
-    _live(job, 0, 1, "commit.before=kill@2;sink.seal=kill@2")
-    _live(job, 1, 3, "align.complete=kill@3;snapshot.uploaded=kill@4;recovery.opened=kill")
+    _run(job, 0, 1, "commit.before=kill@2;sink.seal=kill@2")
+    _run(job, 1, 3, "align.complete=kill@3;snapshot.uploaded=kill@4;recovery.opened=kill")
     assert audit(job).startswith(("PASS", "PARTIAL"))
-    life = second_life(job, trigger(job, job.directory / "savepoint"))
-    _live(life, 2, 2, "manifest.published=kill@2;worker.ack.after=kill@2")
-    _live(life, 3, 2, "commit.after=kill@2")
-    _live(life, 4, 3, "")
+    second = second_incarnation(job, trigger(job, job.directory / "savepoint"))
+    _run(second, 2, 2, "manifest.published=kill@2;worker.ack.after=kill@2")
+    _run(second, 3, 2, "commit.after=kill@2")
+    _run(second, 4, 3, "")
 
-    payments = read(life.bootstrap, life.input)
-    assert Counter(map(_row, read(life.bootstrap, life.output))) == Counter(_due(payments))
-    assert audit(life).startswith(("PASS", "PARTIAL"))
-    assert not open_transactions(life)
-    held = _read_offline(life)
+    payments = read(second.bootstrap, second.input)
+    assert Counter(map(_row, read(second.bootstrap, second.output))) == Counter(_due(payments))
+    assert audit(second).startswith(("PASS", "PARTIAL"))
+    assert not open_transactions(second)
+    held = _read_offline(second)
     alive = {account: runs[-1] for account, runs in _runs(payments).items() if int(account[1:]) < FEW}
     assert {account: tuple(ids) for account, (_, (ids,)) in held["ever"].items()} == alive
     assert {account: number for account, (number, _) in held["threes"].items()} == {
@@ -60,7 +60,7 @@ def test_rows_that_expire_are_in_the_windows_that_plain_python_puts_them_in(new_
     }
 
 
-def _live(job: Job, generation: int, workers: int, faults: str) -> None:
+def _run(job: Job, generation: int, workers: int, faults: str) -> None:
     """Write a generation, and let the job read all of it under ``faults``."""
     (job.directory / "failpoints.log").unlink(missing_ok=True)
     chance, moment = Random(generation), BEGIN + MOMENTS[generation] * 1000

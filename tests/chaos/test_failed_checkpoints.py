@@ -37,11 +37,11 @@ def test_declined_checkpoints_among_several_at_once(new_job: NewJob, mode: str) 
         TEST_PAUSE_AFTER=0.001,
     )
     faults = [f"snapshot.upload=enospc@{at}" for at in (5, 4, 7)] + ["manifest.published=kill@2"]
-    for life in (1, 2):
+    for incarnation in (1, 2):
         with running(job, ";".join(faults * 2)) as run, feeding(job):
             assert run.ended() == -signal.SIGKILL
             assert run.count("aborted") >= 1
-        assert len(job.fired) == life * len(faults)
+        assert len(job.fired) == incarnation * len(faults)
     job.run()
 
     check_all(job)

@@ -1,7 +1,7 @@
 """Random schedules over every kind of sink: whole jobs fall asleep or die in a commit, others take over, sleepers wake.
 
 A sleeper is a supervisor with its workers, all stopped (SIGSTOP) where a failpoint stopped one of them, and without its
-lock, as on another machine. Each life has a number of workers of its own, so what one has prepared is often committed
+lock, as on another machine. Each run has a number of workers of its own, so what one has prepared is often committed
 by a job of another size. ``SEEDS=20 make chaos TESTS=tests/chaos/test_frozen_commits.py`` tries more.
 """
 
@@ -30,7 +30,7 @@ Check = Callable[[Job], None]
 WRITTEN = re.compile(r"/part-\d{12}-(\d+)-[^/]+\.parquet$")
 """A data file of a table, with its term."""
 SEEDS = int(os.environ.get("SEEDS", "3"))
-LIVES = 4
+RUNS = 4
 IN_A_WORKER = ("sink.seal", "sink.flush.before", "sink.flush.after", "sink.prepare.after", "worker.ack.before")
 IN_A_SUPERVISOR = (
     "coordinator.acked", "manifest.published", "commit.before", "commit.between", "commit.after", "receipt.before",
@@ -41,7 +41,7 @@ OF_A_RECEIVER = ("outbox.before", "outbox.between", "outbox.after")
 
 @dataclass
 class Schedule:
-    """One job's lives, as ``chance`` has them."""
+    """One job's runs, as ``chance`` has them."""
 
     job: Job
     chance: Random
@@ -50,10 +50,10 @@ class Schedule:
     told: list[str] = field(default_factory=list)
     """What has happened, for whoever reads of a failure."""
 
-    def run(self, lives: int) -> None:
-        """After so many lives one takes over for good, the others wake up, and the last one clears up behind them."""
+    def run(self, runs: int) -> None:
+        """After so many runs one takes over for good, the others wake up, and the last one clears up behind them."""
         with ExitStack() as ends:
-            for each in range(lives):
+            for each in range(runs):
                 self._live(each, ends)
             self.job.run()
             while self.sleepers:
@@ -61,7 +61,7 @@ class Schedule:
         self.job.run()
 
     def _live(self, number: int, ends: ExitStack) -> None:
-        """A life until its fault has acted. It is killed, or falls asleep; another one may wake up beside it."""
+        """A run until its fault has acted. It is killed, or falls asleep; another one may wake up beside it."""
         workers, action = self.chance.randint(1, 3), self.chance.choice(["stop", "stop", "kill"])
         fault = f"{self.chance.choice(self.points)}={action}@{self.chance.randint(2, 5)}"
         self.told.append(f"{workers} workers, {fault}")
@@ -183,7 +183,7 @@ def test_whoever_falls_asleep_in_a_commit_and_wakes_up_late_neither_loses_nor_do
     job, check, points = request.getfixturevalue(sinks)
     schedule = Schedule(job, Random(f"{sinks}-{seed}"), points)
 
-    schedule.run(LIVES)
+    schedule.run(RUNS)
 
     print("; ".join(schedule.told))
     check(job)

@@ -104,7 +104,7 @@ def test_a_disk_of_a_job_that_stays_full_is_waited_for_and_counts_as_one_failure
 def test_a_leader_without_room_for_heartbeats_keeps_the_lead_while_a_standby_of_its_machine_watches(
     new_job: Callable[..., Job], small_at: Callable[[Path], SmallDisk], tmp_path: Path
 ) -> None:
-    """It lives, so to end it helps nobody: whoever came next would have no room either."""
+    """It is alive; killing it would not help, because its successor would have no disk space either."""
     lease = 2.0
     job = new_job(300, "totals.py", KAFKA_EOS_STANDBY_LEASE=f"{lease}s")
     small = small_at(job.checkpoints)

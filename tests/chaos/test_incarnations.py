@@ -1,4 +1,4 @@
-"""One pipeline started from two directories: two lives of one name, on the same topics, as real processes."""
+"""One pipeline started from two directories: two incarnations of one name, on the same topics, as real processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_start_from_another_directory_is_refused_and_the_first_one_runs_on(new
 
 @pytest.mark.campaign
 def test_a_refused_start_changes_nothing_between_a_decision_and_its_commit(new_job: NewJob) -> None:
-    """The transaction that is decided is nobody's but its own life's to end."""
+    """The transaction that is decided is nobody's but its own incarnation's to end."""
     first = new_job(600, TEST_PAUSE=0.001)
     killed_before_a_commit(first)
 
@@ -108,7 +108,7 @@ def test_who_takes_over_on_purpose_ends_the_other_one_for_good(new_job: NewJob) 
 
 
 @pytest.mark.campaign
-def test_doctor_ends_what_is_the_jobs_own_and_another_life_only_by_its_name(new_job: NewJob) -> None:
+def test_doctor_ends_what_is_the_jobs_own_and_another_incarnation_only_by_its_name(new_job: NewJob) -> None:
     first = new_job(600, TEST_PAUSE=0.001)
     second = elsewhere(first)
     killed_before_a_commit(first)

@@ -49,7 +49,7 @@ ALONE = (
     "receipt.before", "recovery.aborted",
 )  # fmt: skip
 """A job with one sink has no step between two commits."""
-LEDGERS = {"lives", "made", "staged", "ledger"}
+LEDGERS = {"incarnations", "made", "staged", "ledger"}
 """Tables that the sink keeps in its schema."""
 
 

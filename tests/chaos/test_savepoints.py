@@ -1,6 +1,6 @@
 """A job begins with a savepoint where the other one stopped: every output once, running totals go on.
 
-The second life has the topics and the output directory of the first, and a checkpoint directory of its own.
+The second incarnation has the topics and the output directory of the first, and a checkpoint directory of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.waiting import PATIENCE
 NewJob = Callable[..., Job]
 
 
-class SecondLife(Job):
+class SecondIncarnation(Job):
     """The job again, elsewhere, begun with a savepoint."""
 
     first: Job
@@ -43,13 +43,13 @@ class SecondLife(Job):
         return super().start(failpoints, "--from", str(self.savepoint), *options)
 
 
-def second_life(job: Job, savepoint: Path, **environment: str) -> SecondLife:
-    life = SecondLife(**{field.name: getattr(job, field.name) for field in fields(Job)})
-    life.first, life.savepoint = job, savepoint
-    life.directory = job.directory / f"life-of-{savepoint.name}"
-    life.directory.mkdir()
-    life.environment = {**job.environment, **environment}
-    return life
+def second_incarnation(job: Job, savepoint: Path, **environment: str) -> SecondIncarnation:
+    second = SecondIncarnation(**{field.name: getattr(job, field.name) for field in fields(Job)})
+    second.first, second.savepoint = job, savepoint
+    second.directory = job.directory / f"incarnation-of-{savepoint.name}"
+    second.directory.mkdir()
+    second.environment = {**job.environment, **environment}
+    return second
 
 
 def kafka_eos(job: Job, *arguments: str) -> tuple[int, str, str]:
@@ -73,11 +73,11 @@ def test_outputs_continue_exactly(new_job: NewJob, before: str, after: str) -> N
     savepoint = trigger(job, job.directory / "savepoint")
     shutil.rmtree(job.checkpoints)
     feed(job.bootstrap, job.input, range(300, 500))
-    life = second_life(job, savepoint, TEST_BACKEND=after)
+    second = second_incarnation(job, savepoint, TEST_BACKEND=after)
 
-    life.run()
+    second.run()
 
-    check_all(life)
+    check_all(second)
     assert savepoints.find_damage(savepoint) == []
 
 
@@ -87,12 +87,12 @@ def test_a_job_goes_on_with_another_number_of_workers(new_job: NewJob, before: i
     job.run()
     savepoint = trigger(job, job.directory / "savepoint")
     feed(job.bootstrap, job.input, range(300, 500))
-    life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM=str(after))
+    second = second_incarnation(job, savepoint, KAFKA_EOS_PARALLELISM=str(after))
 
-    life.run()
+    second.run()
 
-    check_all(life)
-    assert manifests(life)[-1].parallelism == after
+    check_all(second)
+    assert manifests(second)[-1].parallelism == after
 
 
 @pytest.mark.campaign
@@ -103,11 +103,11 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
     savepoint = trigger(job, job.directory / "savepoint")
     assert savepoints.read_savepoint(savepoint).in_flight, "nothing was under way"
-    life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
+    second = second_incarnation(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
 
-    life.run()
+    second.run()
 
-    check_all(life)
+    check_all(second)
 
 
 @pytest.mark.campaign
@@ -128,21 +128,21 @@ def test_any_stored_checkpoint_of_a_running_job_can_be_begun_with(new_job: NewJo
     check_all(job)
     assert asked[:2] == (0, f"{savepoint}\n"), asked
     before = [part for part in sorted(job.files.glob("part-*")) if int(part.name.split("-")[1]) <= epoch]
-    life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
-    life.name, life.output = f"{job.name}-again", f"{job.output}-again"
-    life.environment["TEST_FILES"] = str(life.directory / "files")
-    create_topic(job.bootstrap, life.output, 3)
+    second = second_incarnation(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
+    second.name, second.output = f"{job.name}-again", f"{job.output}-again"
+    second.environment["TEST_FILES"] = str(second.directory / "files")
+    create_topic(job.bootstrap, second.output, 3)
 
-    life.run()
+    second.run()
 
     rows = [
         json.loads(line)
-        for part in (*before, *sorted(life.directory.glob("files/part-*")))
+        for part in (*before, *sorted(second.directory.glob("files/part-*")))
         for line in part.read_bytes().splitlines()
     ]
     wanted = expected(read(job.bootstrap, job.input))
     assert sorted((row["account"], row["total"], row["id"]) for row in rows) == sorted(wanted)
-    assert len(read(job.bootstrap, life.output)) == len(wanted) - sum(
+    assert len(read(job.bootstrap, second.output)) == len(wanted) - sum(
         len(part.read_bytes().splitlines()) for part in before
     )
 
@@ -164,14 +164,14 @@ def test_the_same_command_goes_on_after_a_crash(new_job: NewJob, failpoints: str
     job.run()
     savepoint = trigger(job, job.directory / "savepoint")
     feed(job.bootstrap, job.input, range(200, 500))
-    life = second_life(job, savepoint)
+    second = second_incarnation(job, savepoint)
 
-    life.run(failpoints)
+    second.run(failpoints)
     feed(job.bootstrap, job.input, range(500, 600))
-    life.run()
+    second.run()
 
-    check_all(life)
-    assert [event["savepoint"] for event in life.history() if event["event"] == "began"][-1] == (
+    check_all(second)
+    assert [event["savepoint"] for event in second.history() if event["event"] == "began"][-1] == (
         savepoints.read_savepoint(savepoint).id
     )
 
@@ -181,11 +181,11 @@ def test_epochs_and_terms_go_on(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
     last = manifests(job)[-1]
-    life = second_life(job, trigger(job, job.directory / "savepoint"))
+    second = second_incarnation(job, trigger(job, job.directory / "savepoint"))
 
-    life.run()
+    second.run()
 
-    first = next(event for event in life.history() if event["event"] == "committed")
+    first = next(event for event in second.history() if event["event"] == "committed")
     assert (first["epoch"], first["term"]) == (last.epoch + 1, last.term + 1)
 
 
@@ -207,15 +207,15 @@ def test_a_job_with_a_history_of_its_own_is_refused(new_job: NewJob) -> None:
 def test_another_savepoint_is_refused_later(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
-    life = second_life(job, trigger(job, job.directory / "one"))
-    life.run()
+    second = second_incarnation(job, trigger(job, job.directory / "one"))
+    second.run()
     other = trigger(job, job.directory / "two")
 
-    code, _, shown = kafka_eos(life, "run", str(job.app), "--from", str(other), "--until-caught-up")
+    code, _, shown = kafka_eos(second, "run", str(job.app), "--from", str(other), "--until-caught-up")
 
     assert code == 2
     assert (
-        f"with savepoint {savepoints.read_savepoint(life.savepoint).id}" in shown
+        f"with savepoint {savepoints.read_savepoint(second.savepoint).id}" in shown
         and savepoints.read_savepoint(other).id in shown
     )
 
@@ -224,16 +224,16 @@ def test_another_savepoint_is_refused_later(new_job: NewJob) -> None:
 def test_a_damaged_savepoint_begins_nothing(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
-    life = second_life(job, trigger(job, job.directory / "savepoint"))
-    (ref,) = savepoints.read_savepoint(life.savepoint).operators[0].files
-    file = life.savepoint / "files" / ref.sha256
+    second = second_incarnation(job, trigger(job, job.directory / "savepoint"))
+    (ref,) = savepoints.read_savepoint(second.savepoint).operators[0].files
+    file = second.savepoint / "files" / ref.sha256
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
 
-    code, _, shown = kafka_eos(life, "run", str(job.app), "--from", str(life.savepoint), "--until-caught-up")
+    code, _, shown = kafka_eos(second, "run", str(job.app), "--from", str(second.savepoint), "--until-caught-up")
 
     assert code == 1
     assert f"CorruptCheckpoint: shared/{ref.sha256}" in shown
-    assert manifests(life) == []
+    assert manifests(second) == []
 
 
 @pytest.mark.campaign
@@ -242,18 +242,18 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
     job.run()
     savepoint = trigger(job, job.directory / "savepoint")
     feed(job.bootstrap, job.input, range(200, 300))
-    life = second_life(job, savepoint)
+    second = second_incarnation(job, savepoint)
     renamed = job.directory / "renamed.py"
     renamed.write_text((APPS / "totals.py").read_text().replace('.fold(name="total"', '.fold(name="sum"'))
-    life.app = renamed
+    second.app = renamed
 
-    code, _, shown = kafka_eos(life, "run", str(renamed), "--from", str(savepoint), "--until-caught-up")
+    code, _, shown = kafka_eos(second, "run", str(renamed), "--from", str(savepoint), "--until-caught-up")
     assert code == 2
     assert "contains state of 'total'" in shown and "--allow-dropped-state" in shown
-    life.environment["KAFKA_EOS_ALLOW_DROPPED_STATE"] = "1"
-    life.run()
+    second.environment["KAFKA_EOS_ALLOW_DROPPED_STATE"] = "1"
+    second.run()
 
-    dropped = [event["names"] for event in life.history() if event["event"] == "dropped"]
+    dropped = [event["names"] for event in second.history() if event["event"] == "dropped"]
     assert dropped == [["total"]]
     fresh = expected([m for m in read(job.bootstrap, job.input) if json.loads(m.value())["id"] >= 200])
     seen = [json.loads(m.value()) for m in read(job.bootstrap, job.output)]
@@ -286,9 +286,9 @@ def test_a_decided_epoch_must_be_finished_before_a_savepoint(new_job: NewJob) ->
     assert code == 2 and "not committed yet" in shown and "doctor" in shown
 
     assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
-    life = second_life(job, trigger(job, job.directory / "savepoint"))
-    life.run()
-    check(life)
+    second = second_incarnation(job, trigger(job, job.directory / "savepoint"))
+    second.run()
+    check(second)
 
 
 @pytest.mark.campaign
@@ -301,10 +301,10 @@ def test_a_fixed_value_is_what_the_job_goes_on_with(new_job: NewJob) -> None:
         entry["accumulator"]["total"] += 1000
         builder.put("total", "accumulator", "a3", entry)
         builder.write(job.directory / "fixed")
-    life = second_life(job, job.directory / "fixed")
+    second = second_incarnation(job, job.directory / "fixed")
     feed(job.bootstrap, job.input, range(200, 300))
 
-    life.run()
+    second.run()
 
     rows = [json.loads(m.value()) for m in read(job.bootstrap, job.output)]
     should = {(a, n): total for a, total, n in expected(read(job.bootstrap, job.input))}
@@ -369,10 +369,10 @@ def test_stopped_with_a_savepoint_nothing_is_open_and_all_of_it_is_committed(new
         newest.sources,
     )
 
-    life = second_life(job, target, TEST_PAUSE="0")
-    life.run()
+    second = second_incarnation(job, target, TEST_PAUSE="0")
+    second.run()
 
-    check_all(life)
+    check_all(second)
 
 
 MAKING = ("savepoint.pinned", "savepoint.staged", "savepoint.written")
@@ -406,10 +406,10 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
         assert run.ended() == 0
     assert [path.name for path in job.directory.glob(".tmp-savepoint-*")] == []
     assert savepoints.find_damage(second) == []
-    life = second_life(job, second, TEST_PAUSE="0")
+    second = second_incarnation(job, second, TEST_PAUSE="0")
     if "stop" in ask:
-        life.run()
-        check_all(life)
+        second.run()
+        check_all(second)
     else:
         check_all(job)
 

@@ -15,7 +15,7 @@ from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import events, manifests, running
 from tests.chaos.service import answer, serving
 from tests.chaos.storm import Storm
-from tests.chaos.test_savepoints import kafka_eos, second_life, trigger
+from tests.chaos.test_savepoints import kafka_eos, second_incarnation, trigger
 from tests.chaos.test_windows import Steps, name_of
 from tests.marks import campaign
 
@@ -87,8 +87,8 @@ def test_checkpoints_go_on_while_nobody_answers_and_so_does_a_savepoint_of_one(
         savepoint = trigger(job, job.directory / "savepoint")
         service.held.set()
         service.asked.clear()
-        life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM=str(workers))
-        life.run()
+        second = second_incarnation(job, savepoint, KAFKA_EOS_PARALLELISM=str(workers))
+        second.run()
 
     assert first and set(first) <= set(service.asked), "they are asked for again"
     messages = read(job.bootstrap, job.output)

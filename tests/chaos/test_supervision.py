@@ -62,7 +62,7 @@ def test_a_paused_supervisor_that_wakes_up_is_fenced(new_job: NewJob, point: str
 
 
 @pytest.mark.campaign
-def test_a_worker_that_gives_no_sign_of_life_is_replaced(new_job: NewJob) -> None:
+def test_a_worker_that_sends_no_heartbeat_is_replaced(new_job: NewJob) -> None:
     """What it had prepared is aborted, and another process takes its place."""
     job = new_job(600, KAFKA_EOS_CHECKPOINT_TIMEOUT="3s", KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20)
     with running(job, "sink.prepare.after=stop@5") as run:

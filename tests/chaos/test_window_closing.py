@@ -16,7 +16,7 @@ from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
 from kafka_eos.runtime.state.schema_evolution import UNFIRED
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import manifests, running
-from tests.chaos.test_savepoints import kafka_eos, second_life, trigger
+from tests.chaos.test_savepoints import kafka_eos, second_incarnation, trigger
 from tests.chaos.test_windows import name_of
 from tests.marks import campaign
 from tests.producers import in_order
@@ -47,15 +47,15 @@ def test_a_job_is_rescaled_between_two_slices_of_a_window_that_closes(new_job: N
     halfway(job, workers=3, windows=range(2))
     assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
     savepoint = trigger(job, job.directory / "savepoint")
-    life = second_life(job, savepoint, TEST_PAUSE="0", KAFKA_EOS_PARALLELISM="2")
+    second = second_incarnation(job, savepoint, TEST_PAUSE="0", KAFKA_EOS_PARALLELISM="2")
 
-    life.run()
+    second.run()
 
     messages = read(job.bootstrap, job.output)
     found = Counter(tuple(json.loads(message.value()).values()) for message in messages)
     assert found == Counter({(key, window, 2): 1 for window in range(2) for key in range(KEYS)})
     assert max(Counter(map(name_of, messages)).values()) == 1
-    assert not open_transactions(life)
+    assert not open_transactions(second)
 
 
 def fill(job: Job, window: int) -> None:

@@ -62,7 +62,7 @@ class CannotRun(Exception):
 
 @dataclass
 class Run:
-    """A job on one engine. ``life`` counts checkpoint directories: a job that begins with a savepoint has a new one."""
+    """A job on one engine. ``incarnation``: the number of its checkpoint directory; one per savepoint."""
 
     case: str
     engine: str
@@ -70,7 +70,7 @@ class Run:
     directory: Path
     topics: Mapping[str, str]
     job: str = field(default_factory=lambda: f"conformance-{uuid4().hex[:8]}")
-    life: int = 0
+    incarnation: int = 0
     process: subprocess.Popen[bytes] | None = None
     _read: dict[str, list[Row]] = field(default_factory=dict)
 
@@ -80,11 +80,11 @@ class Run:
 
     @property
     def app(self) -> AppRef:
-        return AppRef(self.directory / f"app{self.life}.py")
+        return AppRef(self.directory / f"app{self.incarnation}.py")
 
     @property
     def checkpoints(self) -> Path:
-        return self.directory / f"checkpoints{self.life}"
+        return self.directory / f"checkpoints{self.incarnation}"
 
     @property
     def log(self) -> Path:
@@ -142,10 +142,10 @@ class Run:
             raise CannotRun(gap.reason)
 
     def savepoint(self) -> Path:
-        """A savepoint of the job as it stands; whoever goes on with it begins a new life."""
-        path = self.directory / f"savepoint{self.life}"
+        """A savepoint of the job as it stands; whoever goes on with it begins a new incarnation."""
+        path = self.directory / f"savepoint{self.incarnation}"
         write_offline_savepoint(self.settings(), self.job, path)
-        self.life += 1
+        self.incarnation += 1
         self._write()
         return path
 

@@ -213,8 +213,8 @@ class IcebergLake:
 
 
 @dataclass
-class Life:
-    """One life of a job that writes ``lake``, term by term."""
+class LakeJob:
+    """One incarnation of a job that writes ``lake``, term by term."""
 
     lake: Lake
     identity: JobIdentity = field(default_factory=JobIdentity.new)
@@ -223,7 +223,7 @@ class Life:
         return JobContext("orders", Term(term), {}, self.identity)
 
     def recovered(self, term: int) -> LakeCommitter:
-        """A committer of a term that has begun: it holds the life, and has removed what older ones left."""
+        """A committer of a term that has begun: it holds the incarnation, and has removed what older ones left."""
         committer = self.committer()
         committer.register(self.context(term))
         committer.abort_leftovers(self.context(term))
@@ -282,20 +282,20 @@ def gone(call: Callable[[], object]) -> None:
 
 def expect_fences(lake: Lake, *, keyed: bool) -> None:
     """A new term finishes what an older one has decided, removes what that has not, and fences it."""
-    life = Life(lake)
-    old = life.recovered(1)
-    assert commit(old, at(1, 1), life.prepared(1, 1, [1, 2])) == {CommitOutcome.COMMITTED}
-    decided, orphans = life.prepared(1, 2, [2, 3]), life.prepared(1, 3, [4])
+    lake_job = LakeJob(lake)
+    old = lake_job.recovered(1)
+    assert commit(old, at(1, 1), lake_job.prepared(1, 1, [1, 2])) == {CommitOutcome.COMMITTED}
+    decided, orphans = lake_job.prepared(1, 2, [2, 3]), lake_job.prepared(1, 3, [4])
     assert standings(old, [*decided, *orphans]) == {CommitStatus.PREPARED}
     right = permit(old, at(2, 1), decided)
 
-    new = life.committer()
-    new.register(life.context(2))
+    new = lake_job.committer()
+    new.register(lake_job.context(2))
     assert {*new.commit_all(right, decided)} == {CommitOutcome.COMMITTED}
-    assert len(new.abort_leftovers(life.context(2))) == 1
+    assert len(new.abort_leftovers(lake_job.context(2))) == 1
 
     assert {*new.commit_all(right, decided)} == {CommitOutcome.ALREADY}
     with pytest.raises(Fenced):
-        old.register(life.context(1))
+        old.register(lake_job.context(1))
     assert standings(new, orphans) == {CommitStatus.LOST}
     assert lake.rows() == ([1, 2, 3] if keyed else [1, 2, 2, 3])

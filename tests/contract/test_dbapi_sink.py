@@ -468,26 +468,30 @@ def test_a_writer_whose_time_is_over_begins_and_prepares_nothing(kit: Kit) -> No
         committer.register(job(1))
 
 
-def test_a_life_is_listed_with_its_newest_committed_epoch(kit: Kit) -> None:
+def test_an_incarnation_is_listed_with_its_newest_committed_epoch(kit: Kit) -> None:
     sink = kit.sink()
     committable = kit.prepared(sink, row("a", 1))
     committer = sink.committer(job())
-    assert [life.committed for life in committer.list_incarnations(job())] == [None]
+    assert [incarnation.committed for incarnation in committer.list_incarnations(job())] == [None]
 
     committer.commit(CommitPermit(epoch(1)), committable)
 
-    assert [life.committed for life in committer.list_incarnations(job())] == [epoch(1).epoch]
+    assert [incarnation.committed for incarnation in committer.list_incarnations(job())] == [epoch(1).epoch]
 
 
-def test_a_life_that_was_taken_over_stops_and_its_output_ends(kit: Kit) -> None:
+def test_an_incarnation_that_was_taken_over_stops_and_its_output_ends(kit: Kit) -> None:
     sink = kit.sink()
     committable = kit.prepared(sink, row("a", 1))
     committer = sink.committer(job())
-    assert [(life.identity, life.state) for life in committer.list_incarnations(job())] == [(A, IncarnationState.OPEN)]
+    assert [(incarnation.identity, incarnation.state) for incarnation in committer.list_incarnations(job())] == [
+        (A, IncarnationState.OPEN)
+    ]
 
     assert len(committer.retire(job(identity=B), A)) == 1
 
-    assert [(life.identity, life.state) for life in committer.list_incarnations(job())] == [(A, IncarnationState.OVER)]
+    assert [(incarnation.identity, incarnation.state) for incarnation in committer.list_incarnations(job())] == [
+        (A, IncarnationState.OVER)
+    ]
     assert committer.probe(committable).status is CommitStatus.LOST
     with pytest.raises(Fenced):
         committer.register(job(2))

@@ -1,4 +1,4 @@
-"""Two lives of one job's name in one directory of a FileSink."""
+"""Two incarnations of one job's name in one directory of a FileSink."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def sink(tmp_path: Path) -> FileSink:
     return FileSink(tmp_path / "out")
 
 
-def test_the_same_epoch_of_two_lives_is_two_files(sink: FileSink) -> None:
-    """Epochs begin again in another life: its part must not be taken for the one that is there."""
+def test_the_same_epoch_of_two_incarnations_is_two_files(sink: FileSink) -> None:
+    """Epochs begin again in another incarnation: its part must not be taken for the one that is there."""
     committer = sink.committer(job(A))
     outcomes = [
         committer.commit(CommitPermit(FIRST), prepared(sink, job(identity), str(identity))) for identity in (A, B, None)
@@ -44,10 +44,10 @@ def test_the_same_epoch_of_two_lives_is_two_files(sink: FileSink) -> None:
 
     assert outcomes == [CommitOutcome.COMMITTED] * 3
     parts = sorted(path.name for path in sink.directory.glob("part-*"))
-    assert parts == [f"part-000000000001-0000-orders{life}.out.jsonl" for life in (f".{A}", f".{B}", "")]
+    assert parts == [f"part-000000000001-0000-orders{incarnation}.out.jsonl" for incarnation in (f".{A}", f".{B}", "")]
 
 
-def test_each_life_undoes_its_own(sink: FileSink) -> None:
+def test_each_incarnation_undoes_its_own(sink: FileSink) -> None:
     mine, theirs, nameless = (prepared(sink, job(identity), "x") for identity in (A, B, None))
     committer = sink.committer(job(A, 9))
 
@@ -56,8 +56,8 @@ def test_each_life_undoes_its_own(sink: FileSink) -> None:
     assert committer.abort_leftovers(job(B, 9)) == [theirs.payload["staged"]]
 
 
-def test_a_commit_leaves_the_traces_of_another_life(sink: FileSink) -> None:
-    """They tell that life what became of its rows when readers have taken them."""
+def test_a_commit_leaves_the_traces_of_another_incarnation(sink: FileSink) -> None:
+    """They tell that incarnation what became of its rows when readers have taken them."""
     theirs = prepared(sink, job(B), "theirs")
     sink.committer(job(B)).commit(CommitPermit(FIRST), theirs)
     for part in sink.directory.glob("part-*"):
@@ -69,7 +69,7 @@ def test_a_commit_leaves_the_traces_of_another_life(sink: FileSink) -> None:
     assert sink.committer(job(B)).probe(theirs).status is CommitStatus.COMMITTED
 
 
-def test_a_life_is_listed_with_its_newest_committed_epoch(sink: FileSink) -> None:
+def test_an_incarnation_is_listed_with_its_newest_committed_epoch(sink: FileSink) -> None:
     """By its parts, and by the traces of its newest commit when readers have taken them."""
     ctx = job(A)
     committer, writer = sink.committer(ctx), sink.writer(TaskContext(ctx, 0, 1, "out"))
@@ -85,7 +85,7 @@ def test_a_life_is_listed_with_its_newest_committed_epoch(sink: FileSink) -> Non
     assert [sign.committed for sign in committer.list_incarnations(ctx)] == [Epoch(2)]
 
 
-def test_lives_are_known_by_mark_by_what_is_staged_and_by_parts(sink: FileSink) -> None:
+def test_incarnations_are_known_by_registration_by_what_is_staged_and_by_parts(sink: FileSink) -> None:
     committer = sink.committer(job(A))
     assert list(committer.list_incarnations(job(A))) == []
     committer.register(job(A))
@@ -93,12 +93,12 @@ def test_lives_are_known_by_mark_by_what_is_staged_and_by_parts(sink: FileSink) 
     committer.commit(CommitPermit(FIRST), prepared(sink, job(None), "x"))
     prepared(sink, JobContext("orders-2", Term(1), {}, A), "x")
 
-    found = {life.identity: life.state for life in committer.list_incarnations(job(A))}
+    found = {incarnation.identity: incarnation.state for incarnation in committer.list_incarnations(job(A))}
 
     assert found == {A: IncarnationState.ENDED, B: IncarnationState.OPEN, None: IncarnationState.ENDED}
 
 
-def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
+def test_an_incarnation_whose_registration_was_taken_stops(sink: FileSink) -> None:
     committer = sink.committer(job(A))
     committer.register(job(A))
     committer.register(job(A))
@@ -109,4 +109,6 @@ def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
     with pytest.raises(Fenced, match="took over from this one"):
         committer.register(job(A))
     assert committer.probe(staged).status is CommitStatus.LOST
-    assert {life.identity: life.state for life in committer.list_incarnations(job(B))} == {A: IncarnationState.OVER}
+    assert {incarnation.identity: incarnation.state for incarnation in committer.list_incarnations(job(B))} == {
+        A: IncarnationState.OVER
+    }

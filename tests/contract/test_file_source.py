@@ -491,7 +491,7 @@ def test_csv_without_a_line_of_names_stops_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_text_begins_with_a_mark_of_utf_8_or_is_refused_with_what_to_do(ending: str, tmp_path: Path) -> None:
+def test_text_begins_with_a_byte_order_mark_of_utf_8_or_is_refused_with_what_to_do(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{ending}"
     WRITERS[ending](path, ORDERS)
     text = path.read_text("utf-8")

@@ -35,7 +35,7 @@ from tests.marks import campaign
 from tests.receiver import Receiver, receiving
 from tests.waiting import eventually
 
-LIFE = JobIdentity("a" * 12)
+IDENTITY = JobIdentity("a" * 12)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ class Kit:
 
 
 def job(term: int = 1) -> JobContext:
-    return JobContext("orders", Term(term), {}, LIFE)
+    return JobContext("orders", Term(term), {}, IDENTITY)
 
 
 def epoch(number: int) -> EpochId:

@@ -22,7 +22,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.list_source import ListOrigin
 from tests.contract import s3_server
-from tests.contract.lakes import COLUMNS, IcebergLake, Life, at, commit, expect_fences, permit
+from tests.contract.lakes import COLUMNS, IcebergLake, LakeJob, at, commit, expect_fences, permit
 from tests.marks import campaign
 
 CONTEXT = JobContext("orders", Term(1), {})
@@ -87,7 +87,7 @@ def test_nothing_is_an_upload_that_a_process_could_leave(
 ) -> None:
     """Each object is one request, also one that is larger than a part: manifests and metadata too."""
     lake = BucketLake(tmp_path, port)
-    life = Life(lake)
+    lake_job = LakeJob(lake)
     begun: list[str] = []
     put = Bucket.put
 
@@ -97,8 +97,8 @@ def test_nothing_is_an_upload_that_a_process_could_leave(
         begun.append(name)
 
     monkeypatch.setattr(Bucket, "put", counted)
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), life.prepared(1, 1, [1]))
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), lake_job.prepared(1, 1, [1]))
 
     kinds = {name.rpartition(".")[2] for name in begun}
     assert kinds == {"parquet", "avro", "json"}
@@ -111,18 +111,18 @@ def test_a_bucket_that_is_away_is_asked_again_by_a_commit_and_ends_an_attempt_of
 ) -> None:
     server = s3_server.Server(tmp_path / "s3")
     try:
-        life = Life(BucketLake(tmp_path / "lake", server.port, key))
-        committer, committables = life.recovered(1), life.prepared(1, 1, [1])
-        right, writer = permit(committer, at(1, 1), committables), life.writer(1, 2)
+        lake_job = LakeJob(BucketLake(tmp_path / "lake", server.port, key))
+        committer, committables = lake_job.recovered(1), lake_job.prepared(1, 1, [1])
+        right, writer = permit(committer, at(1, 1), committables), lake_job.writer(1, 2)
         server.kill()
         with pytest.raises(Retryable, match="could not"):
             committer.commit_all(right, committables)
         with pytest.raises(RestartFromCheckpoint, match="could not"):
-            life.sealed(writer, 1, 2, [2])
+            lake_job.sealed(writer, 1, 2, [2])
         server.start()
 
         assert {*committer.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
-        assert life.lake.rows() == [1]
+        assert lake_job.lake.rows() == [1]
     finally:
         server.kill()
 

@@ -31,7 +31,7 @@ from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
-from tests.contract.lakes import IcebergLake, Life, RestLake, at, commit, permit
+from tests.contract.lakes import IcebergLake, LakeJob, RestLake, at, commit, permit
 from tests.contract.rest_catalog import Land
 
 JOB = JobContext("orders", Term(1), {})
@@ -43,17 +43,17 @@ def lake(tmp_path: Path) -> IcebergLake:
 
 
 @pytest.fixture
-def life(lake: IcebergLake) -> Life:
-    return Life(lake)
+def lake_job(lake: IcebergLake) -> LakeJob:
+    return LakeJob(lake)
 
 
 def sink(lake: IcebergLake, table: str = "shop.rows", **options: Any) -> IcebergSink[Any]:
     return IcebergSink(table, catalog="test", properties=lake.properties, **options)
 
 
-def test_files_carry_the_ids_of_columns_so_a_renamed_one_fits(lake: IcebergLake, life: Life) -> None:
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
+def test_files_carry_the_ids_of_columns_so_a_renamed_one_fits(lake: IcebergLake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
     with lake.table().update_schema() as change:
         change.rename_column("text", "words")
 
@@ -79,9 +79,9 @@ def test_a_field_within_a_column_that_is_another_one_now_stops_the_commit(lake: 
         commit(committer, at(1, 1), committables)  # type: ignore[arg-type]
 
 
-def test_bounds_and_counts_of_a_file_are_in_its_manifest(lake: IcebergLake, life: Life) -> None:
+def test_bounds_and_counts_of_a_file_are_in_its_manifest(lake: IcebergLake, lake_job: LakeJob) -> None:
     """So engines pass over files that have nothing for a query."""
-    commit(life.recovered(1), at(1, 1), life.prepared(1, 1, [3, 9]))
+    commit(lake_job.recovered(1), at(1, 1), lake_job.prepared(1, 1, [3, 9]))
 
     (file,) = lake.table().inspect.files().to_pylist()
 
@@ -91,13 +91,13 @@ def test_bounds_and_counts_of_a_file_are_in_its_manifest(lake: IcebergLake, life
     assert file["file_size_in_bytes"] == Path(file["file_path"].removeprefix("file://")).stat().st_size
 
 
-def test_small_manifests_become_one_as_in_other_engines(lake: IcebergLake, life: Life) -> None:
+def test_small_manifests_become_one_as_in_other_engines(lake: IcebergLake, lake_job: LakeJob) -> None:
     with lake.table().transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "4"})
-    committer = life.recovered(1)
+    committer = lake_job.recovered(1)
 
     for epoch in range(1, 9):
-        commit(committer, at(epoch, 1), life.prepared(1, epoch, [epoch]))
+        commit(committer, at(epoch, 1), lake_job.prepared(1, epoch, [epoch]))
 
     table = lake.table()
     snapshot = table.current_snapshot()
@@ -106,22 +106,22 @@ def test_small_manifests_become_one_as_in_other_engines(lake: IcebergLake, life:
     assert lake.rows() == [*range(1, 9)]
 
 
-def test_what_our_commits_set_for_themselves_stays_out_of_the_table(lake: IcebergLake, life: Life) -> None:
-    commit(life.recovered(1), at(1, 1), life.prepared(1, 1, [1]))
+def test_what_our_commits_set_for_themselves_stays_out_of_the_table(lake: IcebergLake, lake_job: LakeJob) -> None:
+    commit(lake_job.recovered(1), at(1, 1), lake_job.prepared(1, 1, [1]))
 
-    marks = f"kafka-eos.orders.{life.identity}"
+    marks = f"kafka-eos.orders.{lake_job.identity}"
     assert lake.table().properties == {f"{marks}.since": "1", f"{marks}.term": "1", f"{marks}.epoch": "1/1"}
     snapshot = lake.table().current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
     told = {name: value for name, value in snapshot.summary.additional_properties.items() if "kafka" in name}
-    assert told == {"kafka-eos.job": f"orders.{life.identity}", "kafka-eos.epoch": "1", "kafka-eos.term": "1"}
+    assert told == {"kafka-eos.job": f"orders.{lake_job.identity}", "kafka-eos.epoch": "1", "kafka-eos.term": "1"}
 
 
 def test_a_commit_waits_for_a_catalog_that_is_away_and_for_files_that_are(
-    lake: IcebergLake, life: Life, tmp_path: Path
+    lake: IcebergLake, lake_job: LakeJob, tmp_path: Path
 ) -> None:
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
     right = permit(committer, at(1, 1), committables)
 
     lake.where.rename(tmp_path / "away")
@@ -146,9 +146,9 @@ def rest(tmp_path: Path) -> Iterator[RestLake]:
 
 
 def test_a_commit_whose_answer_a_rest_catalog_has_lost_is_found_and_not_made_again(rest: RestLake) -> None:
-    life = Life(rest)
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
+    lake_job = LakeJob(rest)
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
     right = permit(committer, at(1, 1), committables)
 
     def lost(land: Land) -> None:
@@ -167,9 +167,9 @@ def test_a_commit_that_a_rest_catalog_makes_late_is_refused_by_it(
 ) -> None:
     """It was on its way when its time was up; then the same rows were committed."""
     monkeypatch.setattr(catalogs, "_ANSWER_SECONDS", 0.5)
-    life, late = Life(rest), list[Land]()
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
+    lake_job, late = LakeJob(rest), list[Land]()
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
     right = permit(committer, at(1, 1), committables)
     over = Event()
 
@@ -191,9 +191,9 @@ def test_a_commit_that_a_rest_catalog_makes_late_is_refused_by_it(
 
 def test_a_commit_that_is_refused_because_it_was_made_already_keeps_its_manifests(rest: RestLake) -> None:
     """Something between the job and the catalog has sent it a second time. Others may read the table at once."""
-    life = Life(rest)
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
+    lake_job = LakeJob(rest)
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
     right = permit(committer, at(1, 1), committables)
 
     def twice(land: Land) -> str:
@@ -206,24 +206,26 @@ def test_a_commit_that_is_refused_because_it_was_made_already_keeps_its_manifest
     assert rest.rows() == [1]
 
 
-def test_a_commit_that_is_refused_leaves_no_manifests(lake: IcebergLake, life: Life) -> None:
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
-    seen = committer._table.read_state(LakeIncarnation("orders", life.identity))
+def test_a_commit_that_is_refused_leaves_no_manifests(lake: IcebergLake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
+    seen = committer._table.read_state(LakeIncarnation("orders", lake_job.identity))
     lake.others_append()
     before = {*(lake.where / "metadata").iterdir()}
 
     with pytest.raises(CommitConflict):
-        committer._table.commit(seen, LakeIncarnation("orders", life.identity), CommitMetadata(1))
+        committer._table.commit(seen, LakeIncarnation("orders", lake_job.identity), CommitMetadata(1))
 
     assert {*(lake.where / "metadata").iterdir()} == before
     assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
 
 
-def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(lake: IcebergLake, life: Life) -> None:
+def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(
+    lake: IcebergLake, lake_job: LakeJob
+) -> None:
     """The process died before it could remove the note; then others deleted the rows, and kept the snapshot."""
-    committer = life.recovered(1)
-    committables = life.prepared(1, 1, [1])
+    committer = lake_job.recovered(1)
+    committables = lake_job.prepared(1, 1, [1])
     kept = lake.where.with_name("kept")
     shutil.copytree(lake.where / "data/_kafka_eos", kept)
     commit(committer, at(1, 1), committables)
@@ -231,7 +233,7 @@ def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(la
     before = lake.table().current_snapshot()
     lake.table().delete("id = 1")
 
-    assert life.recovered(2).list_staged(life.context(2)) == []
+    assert lake_job.recovered(2).list_staged(lake_job.context(2)) == []
 
     assert before is not None
     assert lake.rows() == []
@@ -242,104 +244,108 @@ def staged(lake: IcebergLake) -> set[str]:
     return {path.name for path in (lake.where / "data").rglob("part-*")}
 
 
-def test_a_recovery_opens_only_the_last_of_a_row_of_appends(lake: IcebergLake, life: Life) -> None:
+def test_a_recovery_opens_only_the_last_of_a_row_of_appends(lake: IcebergLake, lake_job: LakeJob) -> None:
     """The last snapshot's manifests name all files of the appends before it, whose manifest lists are deleted here."""
-    committer = life.recovered(1)
+    committer = lake_job.recovered(1)
     for epoch in (1, 2, 3):
-        commit(committer, at(epoch, 1), life.prepared(1, epoch, [epoch]))
+        commit(committer, at(epoch, 1), lake_job.prepared(1, epoch, [epoch]))
     there = staged(lake)
-    life.prepared(1, 4, [4])
+    lake_job.prepared(1, 4, [4])
     (newest,) = (each for each in [lake.table().current_snapshot()] if each is not None)
     for path in (lake.where / "metadata").glob("snap-*.avro"):
         if path.name not in newest.manifest_list:
             path.unlink()
 
-    life.recovered(2)
+    lake_job.recovered(2)
 
     assert staged(lake) == there
     assert lake.rows() == [1, 2, 3]
 
 
-def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(lake: IcebergLake, life: Life) -> None:
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), life.prepared(1, 1, [1]))
+def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(lake: IcebergLake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), lake_job.prepared(1, 1, [1]))
     old_metadata = [*(lake.where / "metadata").glob("*.avro")]
-    commit(committer, at(2, 1), life.prepared(1, 2, [2]))
+    commit(committer, at(2, 1), lake_job.prepared(1, 2, [2]))
     there = staged(lake)
-    life.prepared(1, 3, [3])
-    committer = life.committer()
-    committer.register(life.context(2))
+    lake_job.prepared(1, 3, [3])
+    committer = lake_job.committer()
+    committer.register(lake_job.context(2))
     for path in old_metadata:
         path.unlink()
 
-    committer.abort_leftovers(life.context(2))
+    committer.abort_leftovers(lake_job.context(2))
 
     assert staged(lake) == there
 
 
-def test_a_file_stays_that_a_snapshot_names_whose_own_snapshot_has_expired(lake: IcebergLake, life: Life) -> None:
+def test_a_file_stays_that_a_snapshot_names_whose_own_snapshot_has_expired(
+    lake: IcebergLake, lake_job: LakeJob
+) -> None:
     """Another writer has removed the file from the newest snapshot, and only an older retained snapshot names it."""
-    committables = life.prepared(1, 1, [1])
-    commit(life.recovered(1), at(1, 1), committables)
+    committables = lake_job.prepared(1, 1, [1])
+    commit(lake_job.recovered(1), at(1, 1), committables)
     mine = lake.table().current_snapshot()
     (committed,) = (LakeCommittable.read(each.payload) for each in committables)
-    life.committer()._table.store().create(build_entry_name(committed.part))
+    lake_job.committer()._table.store().create(build_entry_name(committed.part))
     lake.others_append()
     lake.others_delete()
     assert mine is not None
     lake.table().maintenance.expire_snapshots().by_ids([mine.snapshot_id]).commit()
 
-    life.recovered(2)
+    lake_job.recovered(2)
 
     assert staged(lake) == {committed.file}
 
 
 def test_a_committed_file_stays_though_the_clock_of_a_later_writer_is_behind(
-    lake: IcebergLake, life: Life, monkeypatch: pytest.MonkeyPatch
+    lake: IcebergLake, lake_job: LakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commits of a table are in the order of their sequence numbers, not of their times."""
-    committables = life.prepared(1, 1, [1])
-    commit(life.recovered(1), at(1, 1), committables)
+    committables = lake_job.prepared(1, 1, [1])
+    commit(lake_job.recovered(1), at(1, 1), committables)
     (committed,) = (LakeCommittable.read(each.payload) for each in committables)
-    life.committer()._table.store().create(build_entry_name(committed.part))
+    lake_job.committer()._table.store().create(build_entry_name(committed.part))
     with monkeypatch.context() as elsewhere:
         now = time.time()
         elsewhere.setattr(time, "time", lambda: now - 3 * 3600)
         lake.others_append()
 
-    life.recovered(2)
+    lake_job.recovered(2)
 
     assert staged(lake) == {committed.file}
     assert 1 in lake.rows()
 
 
 def test_a_committed_file_stays_though_the_clock_of_its_committer_is_behind_that_of_the_store(
-    lake: IcebergLake, life: Life, monkeypatch: pytest.MonkeyPatch
+    lake: IcebergLake, lake_job: LakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committables = life.prepared(1, 1, [1])
+    committables = lake_job.prepared(1, 1, [1])
     (committed,) = (LakeCommittable.read(each.payload) for each in committables)
     with monkeypatch.context() as elsewhere:
         now = time.time()
         elsewhere.setattr(time, "time", lambda: now - 3 * 3600)
-        commit(life.recovered(1), at(1, 1), committables)
-    life.committer()._table.store().create(build_entry_name(committed.part))
+        commit(lake_job.recovered(1), at(1, 1), committables)
+    lake_job.committer()._table.store().create(build_entry_name(committed.part))
 
-    life.recovered(2)
+    lake_job.recovered(2)
 
     assert staged(lake) == {committed.file}
     assert lake.rows() == [1]
 
 
-def test_a_committed_file_stays_though_this_clock_was_ahead_when_it_was_staged(lake: IcebergLake, life: Life) -> None:
-    committables = life.prepared(1, 1, [1])
-    commit(life.recovered(1), at(1, 1), committables)
+def test_a_committed_file_stays_though_this_clock_was_ahead_when_it_was_staged(
+    lake: IcebergLake, lake_job: LakeJob
+) -> None:
+    committables = lake_job.prepared(1, 1, [1])
+    commit(lake_job.recovered(1), at(1, 1), committables)
     (committed,) = (LakeCommittable.read(each.payload) for each in committables)
-    life.committer()._table.store().create(build_entry_name(committed.part))
+    lake_job.committer()._table.store().create(build_entry_name(committed.part))
     (entry,) = (lake.where / "data/_kafka_eos").glob(".staged*")
     ahead = time.time() + 3 * 3600
     os.utime(entry, (ahead, ahead))
 
-    life.recovered(2)
+    lake_job.recovered(2)
 
     assert staged(lake) == {committed.file}
 

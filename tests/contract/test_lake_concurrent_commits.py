@@ -15,7 +15,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._lake.committer import LakeCommitter
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import Term
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, permit, standings
 from tests.contract.test_lake_upserts import KeyedDelta, KeyedIceberg, left
 from tests.marks import campaign
 from tests.waiting import PATIENCE
@@ -24,7 +24,7 @@ EPOCHS = range(1, 7)
 KEYED = (KeyedDelta, KeyedIceberg)
 
 
-class Other(Life):
+class Other(LakeJob):
     """Of a job whose name begins like that of the first one."""
 
     def context(self, term: int) -> JobContext:
@@ -54,35 +54,38 @@ def committed(committer: LakeCommitter, right: CommitPermit, committables: list[
 def test_two_jobs_that_write_one_table_lose_and_double_nothing_of_each_other(lake: Lake) -> None:
     """Each meets the other's commits again and again; with a key both write one row of the same."""
 
-    def written(life: Life, first: int) -> list[Committable]:
-        committer, done = life.recovered(1), list[Committable]()
+    def written(lake_job: LakeJob, first: int) -> list[Committable]:
+        committer, done = lake_job.recovered(1), list[Committable]()
         for epoch in EPOCHS:
-            made = [*life.prepared(1, epoch, [first + epoch, 0]), *life.prepared(1, epoch, [first - epoch], subtask=1)]
+            made = [
+                *lake_job.prepared(1, epoch, [first + epoch, 0]),
+                *lake_job.prepared(1, epoch, [first - epoch], subtask=1),
+            ]
             assert committed(committer, permit(committer, at(epoch, 1), made), made) == {CommitOutcome.COMMITTED}
             done += made
         return done
 
-    lives = [Life(lake), Other(lake)]
+    lake_jobs = [LakeJob(lake), Other(lake)]
     with ThreadPoolExecutor() as pool:
-        done = [*pool.map(written, lives, [100, 1000])]
+        done = [*pool.map(written, lake_jobs, [100, 1000])]
 
     own = sorted(first + sign * epoch for first in (100, 1000) for epoch in EPOCHS for sign in (1, -1))
     assert lake.rows() == [0] * (1 if isinstance(lake, KEYED) else 2 * len(EPOCHS)) + own
-    for life, committables in zip(lives, done, strict=True):
-        committer = life.committer()
-        committer.register(life.context(2))
-        assert committer.abort_leftovers(life.context(2)) == []
+    for lake_job, committables in zip(lake_jobs, done, strict=True):
+        committer = lake_job.committer()
+        committer.register(lake_job.context(2))
+        assert committer.abort_leftovers(lake_job.context(2)) == []
         assert standings(committer, committables) == {CommitStatus.COMMITTED}
     assert left(lake) == set()
 
 
 def test_two_processes_that_commit_the_same_epochs_at_once_commit_each_once(lake: Lake) -> None:
-    life, together = Life(lake), Barrier(2)
-    life.recovered(1)
-    epochs = {epoch: [*life.prepared(1, epoch, [epoch, -epoch])] for epoch in EPOCHS}
+    lake_job, together = LakeJob(lake), Barrier(2)
+    lake_job.recovered(1)
+    epochs = {epoch: [*lake_job.prepared(1, epoch, [epoch, -epoch])] for epoch in EPOCHS}
 
     def both(_: int) -> list[set[CommitOutcome]]:
-        committer, found = life.committer(), list[set[CommitOutcome]]()
+        committer, found = lake_job.committer(), list[set[CommitOutcome]]()
         for epoch, committables in epochs.items():
             right = permit(committer, at(epoch, 1), committables)
             together.wait(PATIENCE)
@@ -102,5 +105,5 @@ def test_two_processes_that_commit_the_same_epochs_at_once_commit_each_once(lake
         {CommitOutcome.COMMITTED, CommitOutcome.ALREADY}
     ] * len(EPOCHS)
     assert lake.rows() == sorted(n for epoch in EPOCHS for n in (epoch, -epoch))
-    assert life.committer().list_staged(life.context(1)) == []
+    assert lake_job.committer().list_staged(lake_job.context(1)) == []
     assert left(lake) == set()

@@ -11,7 +11,7 @@ import pytest
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.core.errors import ConfigError
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, commit
 from tests.contract.test_lake_upserts import KeyedDelta, KeyedIceberg
 
 TWO_VALUES = re.compile(rb"(\x15\x00\x15.\x15.\x2c\x15)\x04", re.DOTALL)
@@ -27,7 +27,7 @@ def test_the_audit_names_a_file_with_fewer_rows_than_its_footer_states(
     name = written_and_cut(lake)
     sink = lake.sink()
     assert isinstance(sink, DeltaSink | IcebergSink)
-    sink.check(Life(lake).context(2))
+    sink.check(LakeJob(lake).context(2))
 
     with pytest.raises(ConfigError, match=rf"{name} is damaged: .*footer states 5 rows, but its pages contain 3\. Put"):
         [*sink.audit_table_rows()]
@@ -40,19 +40,19 @@ def test_a_commit_does_not_drop_rows_of_a_file_that_contradicts_itself(
 ) -> None:
     lake = make(tmp_path)
     name = written_and_cut(lake)
-    life = Life(lake)
-    committer = life.recovered(1)
+    lake_job = LakeJob(lake)
+    committer = lake_job.recovered(1)
 
     with pytest.raises(
         ConfigError, match=rf"{name} is damaged: .*states (that it has )?5 rows, but .* (contain|has) 3"
     ):
-        commit(committer, at(1, 1), life.prepared(1, 1, [1]))
+        commit(committer, at(1, 1), lake_job.prepared(1, 1, [1]))
 
 
 def written_and_cut(lake: Lake) -> str:
     """The name of a file with five rows, of which its pages have three."""
-    life = Life(lake)
-    commit(life.recovered(1), at(1, 1), life.prepared(1, 1, [1, 2, 3, 4, 5]))
+    lake_job = LakeJob(lake)
+    commit(lake_job.recovered(1), at(1, 1), lake_job.prepared(1, 1, [1, 2, 3, 4, 5]))
     (path,) = lake.where.rglob("part-*.parquet")
     data = path.read_bytes()
     cut, pages = TWO_VALUES.subn(b"\\1\x02", data)

@@ -31,7 +31,7 @@ from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, commit, permit, standings
 
 Row = tuple[int, str | None]
 
@@ -66,12 +66,12 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def life(lake: Lake) -> Life:
-    return Life(lake)
+def lake_job(lake: Lake) -> LakeJob:
+    return LakeJob(lake)
 
 
-def staged(life: Life, term: int, epoch: int, rows: Sequence[Row], subtask: int = 0) -> Sequence[Committable]:
-    writer = life.writer(term, epoch, subtask)
+def staged(lake_job: LakeJob, term: int, epoch: int, rows: Sequence[Row], subtask: int = 0) -> Sequence[Committable]:
+    writer = lake_job.writer(term, epoch, subtask)
     values = [{"id": n, "text": text} for n, text in rows]
     writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
     return writer.seal(at(epoch, term))()
@@ -83,24 +83,30 @@ def rows(lake: Lake) -> list[Row]:
     return sorted((row["id"], row["text"]) for row in pa.table(table).to_pylist())
 
 
-def test_the_last_value_of_a_key_is_its_row_within_an_epoch_and_over_epochs(lake: Lake, life: Life) -> None:
-    committer = life.recovered(1)
+def test_the_last_value_of_a_key_is_its_row_within_an_epoch_and_over_epochs(lake: Lake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
     versions = lake.versions()
 
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b"), (1, "c"), (3, None), (4, "x"), (4, "-")]))
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a"), (2, "b"), (1, "c"), (3, None), (4, "x"), (4, "-")]))
     assert rows(lake) == [(1, "c"), (2, "b"), (3, None)]
-    commit(committer, at(2, 1), staged(life, 1, 2, [(2, "-"), (3, "d"), (5, "e"), (9, "-")]))
+    commit(committer, at(2, 1), staged(lake_job, 1, 2, [(2, "-"), (3, "d"), (5, "e"), (9, "-")]))
 
     assert rows(lake) == [(1, "c"), (3, "d"), (5, "e")]
     assert lake.versions() == versions + 2
 
 
-def test_rows_of_several_writers_and_of_an_epoch_that_was_given_up_are_one_version(lake: Lake, life: Life) -> None:
+def test_rows_of_several_writers_and_of_an_epoch_that_was_given_up_are_one_version(
+    lake: Lake, lake_job: LakeJob
+) -> None:
     """The older rows of a writer come before its newer ones, in whatever order they are named."""
-    committer = life.recovered(1)
+    committer = lake_job.recovered(1)
     versions = lake.versions()
-    given_up = staged(life, 1, 1, [(1, "old"), (2, "only here")])
-    committables = [*staged(life, 1, 2, [(1, "new")]), *given_up, *staged(life, 1, 2, [(3, "other")], subtask=1)]
+    given_up = staged(lake_job, 1, 1, [(1, "old"), (2, "only here")])
+    committables = [
+        *staged(lake_job, 1, 2, [(1, "new")]),
+        *given_up,
+        *staged(lake_job, 1, 2, [(3, "other")], subtask=1),
+    ]
 
     assert commit(committer, at(2, 1), committables) == {CommitOutcome.COMMITTED}
 
@@ -125,20 +131,20 @@ def named_by_iceberg(lake: IcebergLake) -> set[str]:
     return {*lake.table().inspect.all_files().column("file_path").to_pylist()}
 
 
-def test_files_that_cannot_have_a_key_of_the_epoch_are_neither_read_nor_written(lake: Lake, life: Life) -> None:
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (5, "b")]))
+def test_files_that_cannot_have_a_key_of_the_epoch_are_neither_read_nor_written(lake: Lake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a"), (5, "b")]))
     (far,) = (path for path in lake.where.rglob("part-*.parquet"))
     content = far.read_bytes()
     far.write_bytes(b"")
 
-    commit(committer, at(2, 1), staged(life, 1, 2, [(6, "c"), (0, "d")][:1]))
+    commit(committer, at(2, 1), staged(lake_job, 1, 2, [(6, "c"), (0, "d")][:1]))
 
     far.write_bytes(content)
     assert rows(lake) == [(1, "a"), (5, "b"), (6, "c")]
 
 
-def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(lake: Lake, life: Life) -> None:
+def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(lake: Lake, lake_job: LakeJob) -> None:
     """Also rows that are there twice; a column that only others write stays as it was in rows that stay."""
     lake.widen()
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string()), ("more", pa.string())])
@@ -149,7 +155,7 @@ def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(la
         assert isinstance(lake, IcebergLake)
         lake.table().append(theirs)
 
-    commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(1, "new")]))
+    commit(lake_job.recovered(1), at(1, 1), staged(lake_job, 1, 1, [(1, "new")]))
 
     table = lake.table()
     found = table.to_pyarrow_table() if isinstance(table, DeltaTable) else table.scan().to_arrow()
@@ -158,13 +164,13 @@ def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(la
 
 def test_texts_with_ends_of_lines_of_unicode_in_the_log_keep_nobody_from_cleaning_up(tmp_path: Path) -> None:
     write_deltalake(tmp_path, pa.table({"id": [1], "text": ["a\u2028b\x85c"]}))
-    life = Life(Appended(tmp_path))
-    life.recovered(1)
-    staged(life, 1, 1, [(2, "never decided")])
+    lake_job = LakeJob(Appended(tmp_path))
+    lake_job.recovered(1)
+    staged(lake_job, 1, 1, [(2, "never decided")])
 
-    life.recovered(2)
+    lake_job.recovered(2)
 
-    assert left(life.lake) == set()
+    assert left(lake_job.lake) == set()
 
 
 def test_times_that_spark_has_written_in_its_old_way_are_kept(tmp_path: Path) -> None:
@@ -178,11 +184,11 @@ def test_times_that_spark_has_written_in_its_old_way_are_kept(tmp_path: Path) ->
     lake = Appended(tmp_path)
     patched = DeltaSink[Any](tmp_path, key="id")
     lake.sink = lambda: patched  # type: ignore[method-assign]
-    life = Life(lake)
-    committer = life.recovered(1)
+    lake_job = LakeJob(lake)
+    committer = lake_job.recovered(1)
 
     values = [{"id": 2, "text": "c", "until": None}]
-    writer = life.writer(1, 1, 0)
+    writer = lake_job.writer(1, 1, 0)
     writer.write(Batch(values, range(1), ListOrigin("in", "list", 0, 0, values)))
     commit(committer, at(1, 1), writer.seal(at(1, 1))())
 
@@ -190,20 +196,20 @@ def test_times_that_spark_has_written_in_its_old_way_are_kept(tmp_path: Path) ->
     assert {row["id"]: row["until"] for row in found} == {1: for_ever, 2: None}
 
 
-def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(lake: Lake, life: Life) -> None:
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
-    committables = staged(life, 1, 2, [(2, "c")])
+def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(lake: Lake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a"), (2, "b")]))
+    committables = staged(lake_job, 1, 2, [(2, "c")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committing, "hit", cut_off_at("lake.commit.after"))
         with pytest.raises(CutOff):
             commit(committer, at(2, 1), committables)
     versions = lake.versions()
 
-    again = life.committer()
-    again.register(life.context(2))
+    again = lake_job.committer()
+    again.register(lake_job.context(2))
     assert commit(again, at(2, 1), committables) == {CommitOutcome.ALREADY}
-    assert again.abort_leftovers(life.context(2)) == []
+    assert again.abort_leftovers(lake_job.context(2)) == []
 
     assert lake.versions() == versions + 1  # the fence
     assert rows(lake) == [(1, "a"), (2, "c")]
@@ -211,11 +217,13 @@ def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(la
 
 
 @pytest.mark.parametrize("looks", [0, 1, 2])
-def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: int, lake: Lake, life: Life) -> None:
+def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(
+    looks: int, lake: Lake, lake_job: LakeJob
+) -> None:
     """A bucket says so (409) of a request that is sent again while the first one is still under way."""
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
-    committables = staged(life, 1, 2, [(2, "c")])
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a"), (2, "b")]))
+    committables = staged(lake_job, 1, 2, [(2, "c")])
     table: Any = committer._table
     look, change, late = table.read_state, table.commit, list[Callable[[], None]]()
 
@@ -247,36 +255,36 @@ def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: in
     assert left(lake) == set()
 
 
-def test_files_of_a_commit_that_was_cut_off_go_and_another_attempt_makes_its_own(lake: Lake, life: Life) -> None:
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
-    committables = staged(life, 1, 2, [(2, "c")])
+def test_files_of_a_commit_that_was_cut_off_go_and_another_attempt_makes_its_own(lake: Lake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a"), (2, "b")]))
+    committables = staged(lake_job, 1, 2, [(2, "c")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committing, "hit", cut_off_at("lake.replaced"))
         with pytest.raises(CutOff):
             commit(committer, at(2, 1), committables)
     assert len(left(lake)) > 2
-    assert standings(life.committer(), committables) == {CommitStatus.PREPARED}
+    assert standings(lake_job.committer(), committables) == {CommitStatus.PREPARED}
 
-    again = life.committer()
-    again.register(life.context(2))
+    again = lake_job.committer()
+    again.register(lake_job.context(2))
     assert commit(again, at(2, 1), committables) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (2, "c")]
     assert left(lake) == set()
 
 
-def test_an_old_supervisor_that_was_frozen_in_its_commit_changes_nothing(lake: Lake, life: Life) -> None:
-    old = life.recovered(1)
-    commit(old, at(1, 1), staged(life, 1, 1, [(1, "a")]))
-    committables = staged(life, 1, 2, [(1, "b")])
+def test_an_old_supervisor_that_was_frozen_in_its_commit_changes_nothing(lake: Lake, lake_job: LakeJob) -> None:
+    old = lake_job.recovered(1)
+    commit(old, at(1, 1), staged(lake_job, 1, 1, [(1, "a")]))
+    committables = staged(lake_job, 1, 2, [(1, "b")])
 
     def meanwhile(point: str) -> None:
         if point == "lake.replaced":
-            new = life.committer()
-            new.register(life.context(2))
+            new = lake_job.committer()
+            new.register(lake_job.context(2))
             assert commit(new, at(2, 1), committables) == {CommitOutcome.COMMITTED}
-            assert commit(new, at(3, 2), staged(life, 2, 3, [(1, "c")])) == {CommitOutcome.COMMITTED}
+            assert commit(new, at(3, 2), staged(lake_job, 2, 3, [(1, "c")])) == {CommitOutcome.COMMITTED}
 
     right = permit(old, at(2, 1), committables)
     with pytest.MonkeyPatch.context() as patch:
@@ -291,11 +299,11 @@ def test_an_old_supervisor_that_was_frozen_in_its_commit_changes_nothing(lake: L
 
 
 def test_a_commit_whose_files_another_one_of_the_epoch_has_removed_finds_the_epoch_committed(
-    lake: Lake, life: Life
+    lake: Lake, lake_job: LakeJob
 ) -> None:
     """Two processes of one term commit at once. The first to end removes what all other attempts have written."""
-    committer, faster = life.recovered(1), life.committer()
-    committables = staged(life, 1, 1, [(1, "a")])
+    committer, faster = lake_job.recovered(1), lake_job.committer()
+    committables = staged(lake_job, 1, 1, [(1, "a")])
     right = permit(committer, at(1, 1), committables)
     prepare = LakeStaging.prepare
 
@@ -312,9 +320,9 @@ def test_a_commit_whose_files_another_one_of_the_epoch_has_removed_finds_the_epo
     assert left(lake) == set()
 
 
-def test_a_commit_of_others_in_between_is_met_with_another_look_at_all_rows(lake: Lake, life: Life) -> None:
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
+def test_a_commit_of_others_in_between_is_met_with_another_look_at_all_rows(lake: Lake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a"), (2, "b")]))
 
     def meanwhile(point: str) -> None:
         if point == "lake.replaced":
@@ -327,7 +335,7 @@ def test_a_commit_of_others_in_between_is_met_with_another_look_at_all_rows(lake
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committing, "hit", once(meanwhile))
-        assert commit(committer, at(2, 1), staged(life, 1, 2, [(2, "c")])) == {CommitOutcome.COMMITTED}
+        assert commit(committer, at(2, 1), staged(lake_job, 1, 2, [(2, "c")])) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (2, "c"), (3, "theirs")]
     assert left(lake) == set()
@@ -362,25 +370,25 @@ def once(act: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def test_what_is_staged_is_listed_and_removed_under_the_name_of_the_file_that_has_its_rows(
-    lake: Lake, life: Life
+    lake: Lake, lake_job: LakeJob
 ) -> None:
-    committer = life.recovered(1)
-    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a")]))
-    staged(life, 1, 2, [(1, "b")])
+    committer = lake_job.recovered(1)
+    commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a")]))
+    staged(lake_job, 1, 2, [(1, "b")])
     (note,) = lake.where.rglob(f"{CONTROL}/.staged*")
 
-    (item,) = committer.list_staged(life.context(1))
+    (item,) = committer.list_staged(lake_job.context(1))
 
     assert item.name == f"{CONTROL}/{note.name}"
     assert note.stat().st_size > 0
-    assert life.recovered(2).list_staged(life.context(2)) == []
-    assert staged(life, 2, 3, [(1, "c")])
-    assert [name.partition("/")[0] for name in life.committer().abort_leftovers(life.context(3))] == [CONTROL]
+    assert lake_job.recovered(2).list_staged(lake_job.context(2)) == []
+    assert staged(lake_job, 2, 3, [(1, "c")])
+    assert [name.partition("/")[0] for name in lake_job.committer().abort_leftovers(lake_job.context(3))] == [CONTROL]
 
 
-def test_a_staged_file_that_is_gone_is_lost(lake: Lake, life: Life) -> None:
-    committer = life.recovered(1)
-    committables = staged(life, 1, 1, [(1, "a")])
+def test_a_staged_file_that_is_gone_is_lost(lake: Lake, lake_job: LakeJob) -> None:
+    committer = lake_job.recovered(1)
+    committables = staged(lake_job, 1, 1, [(1, "a")])
     for path in lake.where.rglob(f"{CONTROL}/.staged*"):
         path.unlink()
 
@@ -388,10 +396,10 @@ def test_a_staged_file_that_is_gone_is_lost(lake: Lake, life: Life) -> None:
 
 
 def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
-    lake: Lake, life: Life, tmp_path: Path
+    lake: Lake, lake_job: LakeJob, tmp_path: Path
 ) -> None:
-    committer = life.recovered(1)
-    committables = staged(life, 1, 1, [(5, "a")])
+    committer = lake_job.recovered(1)
+    committables = staged(lake_job, 1, 1, [(5, "a")])
     lake.keep(tmp_path / "kept")
     lake.retype()
 
@@ -399,7 +407,7 @@ def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
         commit(committer, at(1, 1), committables)
 
     lake.put_back(tmp_path / "kept")
-    assert commit(life.committer(), at(1, 1), committables) == {CommitOutcome.COMMITTED}
+    assert commit(lake_job.committer(), at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert rows(lake) == [(5, "a")]
 
 
@@ -407,10 +415,10 @@ def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
 def test_many_epochs_leave_few_files_and_few_manifests(tmp_path: Path) -> None:
     """Every epoch has some of the keys: a file that it touches is written again together with its rows."""
     lake = KeyedIceberg(tmp_path)
-    life = Life(lake)
-    committer = life.recovered(1)
+    lake_job = LakeJob(lake)
+    committer = lake_job.recovered(1)
     for epoch in range(1, 61):
-        commit(committer, at(epoch, 1), staged(life, 1, epoch, [(epoch % 7, str(epoch)), (epoch % 5, str(epoch))]))
+        commit(committer, at(epoch, 1), staged(lake_job, 1, epoch, [(epoch % 7, str(epoch)), (epoch % 5, str(epoch))]))
 
     snapshot = lake.table().current_snapshot()
     assert snapshot is not None
@@ -451,22 +459,24 @@ def test_a_row_whose_partition_is_another_one_now_leaves_the_old_one(tmp_path: P
 
 def test_rows_are_added_and_replaced_in_one_epoch_by_two_sinks(tmp_path: Path) -> None:
     lake = KeyedDelta(tmp_path)
-    life = Life(lake)
-    committer = life.recovered(1)
-    keyed = staged(life, 1, 1, [(1, "a")])
-    appended = Life(Appended(lake.where), life.identity).prepared(1, 1, [1, 8], subtask=1)
+    lake_job = LakeJob(lake)
+    committer = lake_job.recovered(1)
+    keyed = staged(lake_job, 1, 1, [(1, "a")])
+    appended = LakeJob(Appended(lake.where), lake_job.identity).prepared(1, 1, [1, 8], subtask=1)
 
     assert commit(committer, at(1, 1), [*keyed, *appended]) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "1"), (1, "a"), (8, "8")]
 
 
-def test_a_row_without_a_value_in_its_key_or_in_a_column_that_must_have_one_is_refused(lake: Lake, life: Life) -> None:
-    life.recovered(1)
+def test_a_row_without_a_value_in_its_key_or_in_a_column_that_must_have_one_is_refused(
+    lake: Lake, lake_job: LakeJob
+) -> None:
+    lake_job.recovered(1)
     with pytest.raises(PoisonRecord, match="column 'id': it may not be null"):
-        staged(life, 1, 1, [(None, "a")])  # type: ignore[list-item]
-    writer, values = life.writer(1, 1), [{"id": 1, "text": "a", "other": 1}]
-    writer, values = life.writer(1, 1), [{"id": 1, "text": "a", "other": 1}]
+        staged(lake_job, 1, 1, [(None, "a")])  # type: ignore[list-item]
+    writer, values = lake_job.writer(1, 1), [{"id": 1, "text": "a", "other": 1}]
+    writer, values = lake_job.writer(1, 1), [{"id": 1, "text": "a", "other": 1}]
     with pytest.raises(PoisonRecord, match="no column for other"):
         writer.write(Batch(values, range(1), ListOrigin("in", "list", 0, 0, values)))
 
@@ -537,9 +547,9 @@ def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
             sink()
 
 
-def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: Lake, life: Life) -> None:
-    life.recovered(1)
-    (committable,) = staged(life, 1, 1, [(1, "a")])
+def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: Lake, lake_job: LakeJob) -> None:
+    lake_job.recovered(1)
+    (committable,) = staged(lake_job, 1, 1, [(1, "a")])
     staged_file = LakeCommittable.read(committable.payload)
 
     assert staged_file.key == ("id",)
@@ -571,9 +581,9 @@ def test_a_key_that_was_an_int_when_files_were_written_is_found_as_a_long(tmp_pa
     table.append(pa.table({"id": pa.array([1, 7], pa.int32()), "text": ["a", "b"]}))
     with table.update_schema() as change:
         change.update_column("id", LongType())
-    life = Life(lake)
+    lake_job = LakeJob(lake)
 
-    assert commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(7, "c")])) == {CommitOutcome.COMMITTED}
+    assert commit(lake_job.recovered(1), at(1, 1), staged(lake_job, 1, 1, [(7, "c")])) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (7, "c")]
 

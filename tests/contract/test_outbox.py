@@ -29,7 +29,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 
-LIFE = JobIdentity("a" * 12)
+IDENTITY = JobIdentity("a" * 12)
 MOST_CALLS = 100
 """Of a committer, for one epoch: each may get nowhere, or send a request."""
 
@@ -82,7 +82,7 @@ class Service(Receiver):
 
 
 def job(term: int = 1) -> JobContext:
-    return JobContext("orders", Term(term), {}, LIFE)
+    return JobContext("orders", Term(term), {}, IDENTITY)
 
 
 def epoch(number: int) -> EpochId:
@@ -211,8 +211,8 @@ def test_nothing_says_that_a_file_is_done_before_all_of_it_has_arrived(tmp_path:
         assert committer.probe(committable).status is CommitStatus.PREPARED
 
 
-def test_a_key_is_that_of_its_input_in_each_attempt_and_of_no_other_sink_or_life(tmp_path: Path) -> None:
-    """The same record in another epoch and term is the same row; in another sink, subtask's place or life it is not."""
+def test_a_key_is_that_of_its_input_in_each_attempt_and_of_no_other_sink_or_incarnation(tmp_path: Path) -> None:
+    """A record is the same row in any epoch and term, and another row in another sink, subtask or incarnation."""
 
     def key(ctx: JobContext, operator: str, number: int, offset: int) -> str:
         service = Service()
@@ -229,8 +229,8 @@ def test_a_key_is_that_of_its_input_in_each_attempt_and_of_no_other_sink_or_life
 
     first = key(job(), "out", 1, 0)
     assert key(job(2), "out", 5, 0) == first
-    other_life = JobContext("orders", Term(1), {}, JobIdentity("b" * 12))
-    others = [key(job(), "out-2", 1, 0), key(job(), "out", 2, 1), key(other_life, "out", 1, 0)]
+    other_incarnation = JobContext("orders", Term(1), {}, JobIdentity("b" * 12))
+    others = [key(job(), "out-2", 1, 0), key(job(), "out", 2, 1), key(other_incarnation, "out", 1, 0)]
     assert len({first, *others}) == 4
 
 

@@ -329,7 +329,7 @@ def test_two_processes_that_commit_at_once_commit_once(kit: Kit) -> None:
     assert len(names(kit)) == 500
 
 
-# ---------------------------------------------------------------- terms, lives, and processes that stand still
+# ---------------------------------------------------------------- terms, incarnations, and processes that stand still
 
 
 def locks(kit: Kit) -> list[Any]:
@@ -373,7 +373,7 @@ def test_one_that_is_prepared_while_it_is_looked_for_is_ended_by_the_next_look(
     assert in_doubt(kit) == []
 
 
-def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> None:
+def test_an_incarnation_whose_registration_was_taken_away_prepares_nothing_more(kit: Kit) -> None:
     sink = kit.sink()
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
@@ -386,7 +386,7 @@ def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> Non
         with pytest.raises((Fenced, RestartFromCheckpoint)):
             writer.seal(epoch(1))()
         assert committer.probe(committable).status is CommitStatus.LOST
-        assert [life.state for life in committer.list_incarnations(job())] == [IncarnationState.OVER]
+        assert [incarnation.state for incarnation in committer.list_incarnations(job())] == [IncarnationState.OVER]
     assert in_doubt(kit) == []
 
 

@@ -713,11 +713,13 @@ def test_the_ledger_keeps_what_may_still_be_asked_for_and_no_more(kit: Kit) -> N
     assert kit.ask(r"SELECT relname FROM pg_class WHERE relname LIKE 'stage\_%' AND relkind = 'r'") == []
 
 
-# ---------------------------------------------------------------- lives, terms and processes that stand still
+# ---------------------------------------------------------------- incarnations, terms and processes that stand still
 
 
-def test_each_life_undoes_its_own(kit: Kit) -> None:
-    mine, theirs = (kit.prepared(kit.sink(), Account(str(life), 1), ctx=job(1, life)) for life in (A, B))
+def test_each_incarnation_undoes_its_own(kit: Kit) -> None:
+    mine, theirs = (
+        kit.prepared(kit.sink(), Account(str(incarnation), 1), ctx=job(1, incarnation)) for incarnation in (A, B)
+    )
 
     with committer_of(kit.sink()) as committer:
         (name,) = committer.abort_leftovers(job(9, A))
@@ -730,13 +732,13 @@ def test_each_life_undoes_its_own(kit: Kit) -> None:
         assert (left.identity, left.term, left.detail) == (B, Term(1), "1 rows, prepared, for public.accounts")
 
 
-def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> None:
+def test_an_incarnation_whose_registration_was_taken_away_prepares_nothing_more(kit: Kit) -> None:
     sink = kit.sink()
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
         committer.register(job())
         writer.write(rows(Account("a", 1)))
-        assert [life.state for life in committer.list_incarnations(job())] == [IncarnationState.OPEN]
+        assert [incarnation.state for incarnation in committer.list_incarnations(job())] == [IncarnationState.OPEN]
 
         assert len(committer.retire(job(1, B), A)) == 1
 
@@ -746,7 +748,7 @@ def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> Non
             writer.write(rows(Account("b", 1)))
         with pytest.raises(Fenced, match="took over"):
             committer.register(job(2))
-        assert [life.state for life in committer.list_incarnations(job())] == [IncarnationState.OVER]
+        assert [incarnation.state for incarnation in committer.list_incarnations(job())] == [IncarnationState.OVER]
 
 
 def test_a_writer_whose_rows_were_dropped_prepares_nothing(kit: Kit) -> None:

@@ -320,22 +320,22 @@ def test_a_writer_whose_upload_was_aborted_is_fenced(sink: FileSink) -> None:
         writer.seal(FIRST)()
 
 
-def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
+def test_an_incarnation_whose_registration_was_taken_stops(sink: FileSink) -> None:
     committer: Any = sink.committer(job())
     committer.register(job(identity=A))
     committer.register(job(identity=A))
     (committable,) = prepared(sink, "x", ctx=job(identity=A))
-    assert {life.identity: life.state for life in committer.list_incarnations(job(identity=B))} == {
-        A: IncarnationState.OPEN
-    }
+    assert {
+        incarnation.identity: incarnation.state for incarnation in committer.list_incarnations(job(identity=B))
+    } == {A: IncarnationState.OPEN}
 
     assert committer.retire(job(identity=B), A) == [committable.payload["name"]]
 
     with pytest.raises(Fenced, match="took over from this one"):
         committer.register(job(identity=A))
-    assert {life.identity: life.state for life in committer.list_incarnations(job(identity=B))} == {
-        A: IncarnationState.OVER
-    }
+    assert {
+        incarnation.identity: incarnation.state for incarnation in committer.list_incarnations(job(identity=B))
+    } == {A: IncarnationState.OVER}
 
 
 # ---------------------------------------------------------------- what is refused

@@ -63,7 +63,7 @@ def test_a_small_demo_passes_and_leaves_its_report(tmp_path: Path) -> None:
     result, report = run_small(tmp_path, "embedded")
 
     assert result.numbers["killed"] == {"worker": 2, "supervisor": 1}
-    assert {"supervisor", "worker 0", "worker 1"} <= {life["name"] for life in report["lives"]}
+    assert {"supervisor", "worker 0", "worker 1"} <= {process["name"] for process in report["processes"]}
     assert [2, report["sessions"][-1]["parallelism"]] in [list(each) for each in result.numbers["rescaled"]]
 
 
@@ -74,7 +74,7 @@ def test_a_small_demo_passes_on_a_spark_cluster(tmp_path: Path) -> None:
     result, report = run_small(tmp_path, "spark")
 
     assert result.numbers["killed"] == {"Python worker": 1, "executor": 1, "driver": 2}
-    assert {"driver", "executor 0", "executor 1"} <= {life["name"] for life in report["lives"]}
+    assert {"driver", "executor 0", "executor 1"} <= {process["name"] for process in report["processes"]}
     assert not still_there(str(tmp_path))
 
 

@@ -26,7 +26,7 @@ FACTS: dict[str, Any] = {
     "samples": [[1.0, 0, 0, 0], [2.0, 1, 0, 1], [7.0, 5, 4, 1], [12.0, 10, 9, 0], [14.0, 10, 9, 0]],
     "commits": [5.0, 8.0, 12.0],
     "sessions": [{"at": at, "parallelism": p} for at, p in [(1.5, 2), (7.0, 2), (10.0, 3), (13.0, 3)]],
-    "lives": [
+    "processes": [
         {"name": "worker 1", "pid": 11, "since": 1.0, "until": 6.0},
         {"name": "supervisor", "pid": 9, "since": 0.5, "until": 12.0},
         {"name": "worker 1", "pid": 12, "since": 7.0, "until": None},
@@ -67,6 +67,6 @@ def test_the_page_says_where_the_job_wrote_and_why_not() -> None:
 
 
 def test_a_demo_that_saw_nothing_has_a_page_too() -> None:
-    nothing: dict[str, Any] = {name: [] for name in ("struck", "samples", "commits", "sessions", "lives", "steps")}
+    nothing: dict[str, Any] = {name: [] for name in ("struck", "samples", "commits", "sessions", "processes", "steps")}
 
     assert "planned, did not happen" in render({**FACTS, **nothing})

@@ -27,18 +27,18 @@ from kafka_eos.storage.job_storage import MemoryStorage
 from tests.schedules.job import IDENTITY, Job
 
 
-def live(job: Job, tasks: int, *, to_the_end: bool) -> None:
+def run(job: Job, tasks: int, *, to_the_end: bool) -> None:
     """Some epochs; ``to_the_end``: until all is read and committed."""
-    life = _Life(job, tasks)
+    run = _BatchRun(job, tasks)
     for _ in range(job.chance.randint(1, 4)):
-        life.epoch(whole=False, dies=job.chance.random() < 0.3)
+        run.epoch(whole=False, dies=job.chance.random() < 0.3)
     while to_the_end:
-        life.epoch(whole=True, dies=False)
+        run.epoch(whole=True, dies=False)
         if not job.held.waiting_sources and job.has_read_all:
             return
 
 
-class _Life:
+class _BatchRun:
     """``parallelism`` tasks in each level."""
 
     def __init__(self, job: Job, parallelism: int) -> None:

@@ -23,11 +23,11 @@ from tests.schedules.pipelines import Case, all_of, keyed, rows
 from tests.unit.runtime.operators.test_windows import Row
 
 _SET_BACK = 400
-"""By how much the clock of the state may be ahead of the machine's, which is set back before some lives."""
+"""By how much the clock of the state may be ahead of the machine's, which is set back before some runs."""
 _BAD = 4
 """Rows of which the number is a multiple of it are refused."""
 _LONG = 50.0
-"""Seconds that are more than the timestamps of rows differ by, and than a life lasts."""
+"""Seconds that are more than the timestamps of rows differ by, and than a run lasts."""
 _KINDS: Mapping[str, RowCountWindows] = {
     "one-by-one": so_many_rows(3, every=1),
     "in-threes": so_many_rows(3),
@@ -195,7 +195,7 @@ def _check(case: Case, ttl: Ttl, every: list[Row]) -> None:
 
 
 def _check_whole(ttl: Ttl, ends: Mapping[str, list[int]], times: Mapping[str, list[int]]) -> None:
-    """Keys begin anew where the clock has leapt between two lives, and nowhere else."""
+    """Keys begin anew where the clock has leapt between two runs, and nowhere else."""
     for key, mine in ends.items():
         leaps = sum(later - earlier > ttl.seconds * 1000 + _SET_BACK for earlier, later in pairwise(sorted(times[key])))
         assert mine.count(1) == (1 + leaps if ttl.clock == "processing" else 1), f"{key} begins anew too often"

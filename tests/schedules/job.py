@@ -1,6 +1,6 @@
 """A job under a schedule: what it reads, what its sinks got for good, and what is decided.
 
-Chance decides all that a machine would: so a seed is a schedule, and comes again. See ``lives`` and ``batches`` for
+Chance decides all that a machine would: so a seed is a schedule, and comes again. See ``runs`` and ``batches`` for
 the two engines.
 """
 
@@ -79,7 +79,7 @@ class Named(MemorySink):
         self.committed_epoch = 0
         """The newest one, of which each writer is told."""
         self.writers = set[tuple[object, ...]]()
-        """How each calls itself, in all lives."""
+        """How each calls itself, in all runs."""
 
     def end_epoch(self) -> None:
         """All of an epoch is committed."""
@@ -105,7 +105,7 @@ class Named(MemorySink):
 
 
 class _NamedWriter(MemoryWriter):
-    """Fails if another one of its life has its number, or if it seals an epoch before it was told of the last."""
+    """Fails if another one of its run has its number, or if it seals an epoch before it was told of the last."""
 
     _sink: Named
 
@@ -130,7 +130,7 @@ class _NamedWriter(MemoryWriter):
 
 @dataclass(frozen=True)
 class Decided:
-    """The newest epoch that is committed, and all that the next life goes on from."""
+    """The newest epoch that is committed, and all that the next run goes on from."""
 
     epoch: int
     positions: Mapping[str, Positions]
@@ -149,8 +149,8 @@ class Job:
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     told: Counter[str] = field(default_factory=Counter)
     term: int = 0
-    longest_life: float = 3.3
-    """Decimal logarithm of the turns that a life may last."""
+    longest_run: float = 3.3
+    """Decimal logarithm of the turns that a run may last."""
 
     def __post_init__(self) -> None:
         context = JobContext(self.plan.name, Term(1), self.settings.connector_defaults())
@@ -191,7 +191,7 @@ class Job:
         return sum(len(block) for _, block in read_rows(handle, self.storage, place))
 
     def begin(self) -> int:
-        """Another life; its term."""
+        """Another run; its term."""
         self.term += 1
         self.told["rows under way restored"] += bool(self.decided.in_flight)
         for sink in self.sinks:

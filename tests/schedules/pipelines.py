@@ -58,8 +58,8 @@ class Case:
     checks: list[Callable[[], None]] = field(default_factory=list)
     clock: int = 1_700_000_000_000
     """Processing time; goes on with each look."""
-    last_life: int = 0
-    """What it was when the last life began."""
+    last_run_start: int = 0
+    """What it was when the last run began."""
     on_spark: bool = True
     """Can Spark run it?"""
     ending: list[str] = field(default_factory=list)

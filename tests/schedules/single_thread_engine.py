@@ -26,13 +26,13 @@ _MOST = 60_000
 """Turns after which nothing goes on any more."""
 
 
-def live(job: Job, workers: int, *, to_the_end: bool) -> None:
+def run(job: Job, workers: int, *, to_the_end: bool) -> None:
     """From a restore until all are dead, or, ``to_the_end``, until all is read and committed."""
     with ExitStack() as closing:
-        _Life(job, workers, closing).run(to_the_end=to_the_end)
+        _EngineRun(job, workers, closing).run(to_the_end=to_the_end)
 
 
-class _Life:
+class _EngineRun:
     """``parallelism`` workers. They are closed with ``closing``."""
 
     def __init__(self, job: Job, parallelism: int, closing: ExitStack) -> None:
@@ -83,7 +83,7 @@ class _Life:
     def run(self, *, to_the_end: bool) -> None:
         for worker in self._workers:
             worker.resume()
-        turns = _MOST if to_the_end else round(10 ** self._chance.uniform(0.7, self._job.longest_life))
+        turns = _MOST if to_the_end else round(10 ** self._chance.uniform(0.7, self._job.longest_run))
         for turn in range(turns):
             if turn == _MOST // 4:
                 self._slow = None  # with tiny limits it would never come to the end of the barriers of its peers

@@ -80,10 +80,10 @@ def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other
     case = Case(Pipeline("moves"), Random(2), most=20)
     row_order.ordered(case)
     settings = Settings(checkpoint_mode="unaligned", aligned_timeout=0.0, batch_size=2, state_backend="memory")
-    job = Job(case.pipeline.plan(), tmp_path, case.chance, settings, longest_life=1.7)
+    job = Job(case.pipeline.plan(), tmp_path, case.chance, settings, longest_run=1.7)
     while not job.decided.in_flight:
         assert time.monotonic() < began + 60, "nothing is ever under way"
-        embedded.live(job, 3, to_the_end=False)
+        embedded.run(job, 3, to_the_end=False)
     for sink in job.sinks:
         sink.forget()
     coordinator, decided = _coordinator(job), job.decided

@@ -1,4 +1,4 @@
-"""Rows of a key keep their order over many lives, of which most take up rows that were under way in the one before.
+"""Rows of a key keep their order over many runs, of which most take up rows that were under way in the one before.
 
 Every size is tiny: frames, windows of credit, spilled files, what is remembered.
 """
@@ -20,7 +20,7 @@ from tests.schedules import single_thread_engine as embedded
 from tests.schedules.job import Job
 from tests.schedules.pipelines import Case
 
-ROWS, LIVES, SEEDS = 15, 8, 4
+ROWS, RUNS, SEEDS = 15, 8, 4
 _FIXED = {"state_backend": "memory", "aligned_timeout": 0.0}
 
 
@@ -41,23 +41,23 @@ def _settings(chance: Random) -> Settings:
 def _run(plan_of: Callable[[Case], None], chance: Random, directory: Path) -> Counter[str]:
     case = Case(Pipeline("order"), chance, most=ROWS)
     plan_of(case)
-    job = Job(case.pipeline.plan(), directory, chance, _settings(chance), longest_life=2.2)
-    for life in range(LIVES):
+    job = Job(case.pipeline.plan(), directory, chance, _settings(chance), longest_run=2.2)
+    for run in range(RUNS):
         engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
-        engine.live(job, chance.randint(1, 3), to_the_end=life == LIVES - 1)
+        engine.run(job, chance.randint(1, 3), to_the_end=run == RUNS - 1)
     case.check()
     return job.told
 
 
 @pytest.mark.limits("tiny")
 @pytest.mark.parametrize("kind", row_order.CASES)
-def test_rows_of_a_key_keep_their_order_in_whichever_life(kind: str, tmp_path: Path) -> None:
+def test_rows_of_a_key_keep_their_order_in_whichever_run(kind: str, tmp_path: Path) -> None:
     told: Counter[str] = Counter()
     for seed in seeds(SEEDS):
         (tmp_path / str(seed)).mkdir()
         told += _run(row_order.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
 
-    for seed in range(8 * SEEDS):  # how far a life comes is a matter of the machine, too
+    for seed in range(8 * SEEDS):  # how far a run comes is a matter of the machine, too
         if told["rows under way restored"] >= SEEDS and told["epochs aborted"]:
             break
         (tmp_path / f"more-{seed}").mkdir()

@@ -1,6 +1,6 @@
 """Whatever the schedule, what is committed is what a batch computation gives, and each output once.
 
-Lives of embedded workers and of Spark's tasks take turns, each with another number of them: they die at any moment,
+Runs of embedded workers and of Spark's tasks take turns, each with another number of them: they die at any moment,
 barriers overtake rows, and come between any two firings. ``make schedules SEEDS=1000`` tries more.
 """
 
@@ -32,8 +32,8 @@ from tests.schedules.pipelines import Case
 
 CASES = {**pipelines.CASES, **timer_pipelines.CASES, **expiring_windows.CASES, **row_order.CASES}
 SEEDS = int(os.environ.get("SEEDS", "40"))
-FEW, FEW_LIVES = 10, 4
-"""Rows of a split at most, and lives, of the one that is always run."""
+FEW, FEW_RUNS = 10, 4
+"""Rows of a split at most, and runs, of the one that is always run."""
 
 
 _AT_A_TIME = ("rows_per_firing", "firings_per_slice", "pane_keys_per_batch", "pane_keys_per_share", "timers_per_page")
@@ -76,12 +76,12 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
     for module in (open_plan, open_level):
         monkeypatch.setattr(module, "wall_clock", case.look)
     monkeypatch.setattr(open_task, "open_backend", partial(open_backend, clock=lambda: case.clock))
-    number = chance.randint(2, 8) if seed else FEW_LIVES
-    for life in range(number):
+    number = chance.randint(2, 8) if seed else FEW_RUNS
+    for run in range(number):
         case.clock += chance.choice([0, -50, 100_000])
-        case.last_life = case.clock
+        case.last_run_start = case.clock
         engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
-        engine.live(job, chance.randint(1, 3), to_the_end=life == number - 1)
+        engine.run(job, chance.randint(1, 3), to_the_end=run == number - 1)
 
     case.check()
     for operator in case.ending:

@@ -144,7 +144,7 @@ def reminders(case: Case) -> None:
             told[kind][key, time] += times
         left = told["set"] - told["deleted"] - told["fired"]
         assert told["set"] == told["deleted"] + told["fired"] + left
-        assert not [time for _, time in left if time <= case.last_life], left
+        assert not [time for _, time in left if time <= case.last_run_start], left
 
     case.checks.append(check)
 

@@ -55,7 +55,7 @@ class HiddenFile:
     def __init__(self, directory: Path, part: PartId, final: str, announced: bool) -> None:
         self.part, self.path = part, directory / part.build_hidden_name(PartState.OPEN)
         self._final, self._announced = final, announced
-        self._file: BinaryIO | None = open(self.path, "xb")  # noqa: SIM115 - lives until the file is prepared
+        self._file: BinaryIO | None = open(self.path, "xb")  # noqa: SIM115 - open until the file is prepared
         self._digest, self.size = hashlib.sha256(), 0
 
     def write(self, data: bytes, /) -> int:

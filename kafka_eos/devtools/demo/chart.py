@@ -86,18 +86,22 @@ def draw(facts: dict[str, Any]) -> Chart:
 
 def _lanes(facts: dict[str, Any], x: _Scale) -> list[Lane]:
     """Return one lane per process name. Names sort so that the process that leads the job is first."""
-    lives = [life for life in facts["lives"] if x.shows(life["since"], _end(life, x))]
-    ordered = sorted({life["name"] for life in lives}, key=lambda name: (name[-1].isdigit(), name))
+    processes = [process for process in facts["processes"] if x.shows(process["since"], _end(process, x))]
+    ordered = sorted({process["name"] for process in processes}, key=lambda name: (name[-1].isdigit(), name))
     return [
-        Lane(name, HEIGHT + _BELOW + number * _LANE, [_bar(life, x) for life in lives if life["name"] == name])
+        Lane(
+            name,
+            HEIGHT + _BELOW + number * _LANE,
+            [_bar(process, x) for process in processes if process["name"] == name],
+        )
         for number, name in enumerate(ordered)
     ]
 
 
-def _bar(life: dict[str, Any], x: _Scale) -> dict[str, Any]:
-    begin, end = x(life["since"]), x(_end(life, x))
-    ended = life["until"] is not None and life["until"] < x.ended
-    return {"x": begin, "width": max(end - begin, 1.0), "pid": life["pid"], "ended": ended}
+def _bar(process: dict[str, Any], x: _Scale) -> dict[str, Any]:
+    begin, end = x(process["since"]), x(_end(process, x))
+    ended = process["until"] is not None and process["until"] < x.ended
+    return {"x": begin, "width": max(end - begin, 1.0), "pid": process["pid"], "ended": ended}
 
 
 def _bands(facts: dict[str, Any], x: _Scale) -> list[dict[str, Any]]:
@@ -115,5 +119,5 @@ def _bands(facts: dict[str, Any], x: _Scale) -> list[dict[str, Any]]:
     return bands
 
 
-def _end(life: dict[str, Any], x: _Scale) -> float:
-    return x.ended if life["until"] is None else float(life["until"])
+def _end(process: dict[str, Any], x: _Scale) -> float:
+    return x.ended if process["until"] is None else float(process["until"])

@@ -89,14 +89,14 @@ def _facts(
         "samples": [[round(at, 2), written, visible, lag] for at, written, visible, lag in recording.samples],
         "commits": [round(at, 2) for at in recording.commits],
         "sessions": [{"at": round(at, 2), "parallelism": parallelism} for at, parallelism in recording.sessions],
-        "lives": [
+        "processes": [
             {
-                "name": life.name,
-                "pid": life.pid,
-                "since": round(life.since, 2),
-                "until": None if life.until is None else round(life.until, 2),
+                "name": process.name,
+                "pid": process.pid,
+                "since": round(process.since, 2),
+                "until": None if process.until is None else round(process.until, 2),
             }
-            for life in recording.lives
+            for process in recording.processes
         ],
         "audit": None if verdict is None else _audit(verdict),
     }

@@ -59,7 +59,7 @@ class ProcessLifetime:
     pid: int
     since: float
     until: float | None = None
-    """None while it lives."""
+    """None while it runs."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class DemoRecord:
     """Time, orders written, outputs visible, lag."""
     commits: list[float] = field(default_factory=list)
     struck: list[InjectedFault] = field(default_factory=list)
-    lives: list[ProcessLifetime] = field(default_factory=list)
+    processes: list[ProcessLifetime] = field(default_factory=list)
     sessions: list[tuple[float, int]] = field(default_factory=list)
     """When the job was up again, and with which parallelism."""
 

@@ -52,11 +52,11 @@ class Watcher:
     @property
     def live_processes(self) -> list[ProcessLifetime]:
         """Return the processes of the job that were last seen running."""
-        return [life for life in self.recording.lives if life.until is None]
+        return [process for process in self.recording.processes if process.until is None]
 
     def name_of(self, pid: int) -> str | None:
         """Return the name of a running or ended process; None if it was not seen."""
-        return next((life.name for life in reversed(self.recording.lives) if life.pid == pid), None)
+        return next((process.name for process in reversed(self.recording.processes) if process.pid == pid), None)
 
     @property
     def rate(self) -> float:
@@ -105,14 +105,14 @@ class Watcher:
         if self.now - self._sampled >= _SAMPLE_SECONDS:
             self._sampled = self.now
             self.recording.samples.append((self.now, self.written, self.diary.visible, self.diary.lag))
-            self._note_lives(self.job.processes() if self.job else {})
+            self._note_processes(self.job.processes() if self.job else {})
 
-    def _note_lives(self, processes: Mapping[str, int]) -> None:
-        known = {(life.name, life.pid): life for life in self.live_processes}
+    def _note_processes(self, processes: Mapping[str, int]) -> None:
+        known = {(process.name, process.pid): process for process in self.live_processes}
         for gone in known.keys() - processes.items():
             known[gone].until = self.now
         new = [ProcessLifetime(name, pid, self.now) for name, pid in processes.items() if (name, pid) not in known]
-        self.recording.lives.extend(new)
+        self.recording.processes.extend(new)
 
     def _run(self) -> None:
         try:

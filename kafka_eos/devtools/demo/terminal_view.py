@@ -106,8 +106,8 @@ class DemoView:
 
     def _processes(self) -> Text:
         """Return one dot per process of the job, running or missing."""
-        living = {life.name for life in self._watcher.live_processes}
-        seen = dict.fromkeys(life.name for life in self._watcher.recording.lives)
+        living = {process.name for process in self._watcher.live_processes}
+        seen = dict.fromkeys(process.name for process in self._watcher.recording.processes)
         parts = [("● ", "green") if name in living else ("○ ", "dim") for name in seen]
         return Text.assemble(*(piece for part, name in zip(parts, seen, strict=True) for piece in (part, f"{name}  ")))
 

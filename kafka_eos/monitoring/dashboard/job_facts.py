@@ -17,25 +17,25 @@ from kafka_eos.storage.savepoint_files import ListedSavepoint
 
 def build_summary(found: JobFiles) -> dict[str, Json]:
     """Build the entry of a job in the list of jobs."""
-    stands = _standing(found)
+    status = _build_status(found)
     when = found.status.get("when", {})
     return {
-        "job": stands.job,
-        "state": stands.state,
-        "fault": stands.is_fault or stands.silence is not None,
-        "reason": stands.reason or stands.silence,
-        "pid": stands.pid,
-        "epoch": stands.epoch,
+        "job": status.job,
+        "state": status.state,
+        "fault": status.is_fault or status.silence is not None,
+        "reason": status.reason or status.silence,
+        "pid": status.pid,
+        "epoch": status.epoch,
         "committed_at": when.get("committed"),
         "since": when.get("running"),
         "told_at": found.status.get("at"),
-        "lag": stands.lag,
-        "records_in": stands.records_in,
-        "records_out": stands.records_out,
-        "workers": stands.workers,
-        "restarts": stands.restarts,
-        "dead_letters": stands.dead_letters,
-        "set_aside": stands.set_aside,
+        "lag": status.lag,
+        "records_in": status.records_in,
+        "records_out": status.records_out,
+        "workers": status.workers,
+        "restarts": status.restarts,
+        "dead_letters": status.dead_letters,
+        "set_aside": status.set_aside,
     }
 
 
@@ -73,7 +73,7 @@ def _savepoint(listed: ListedSavepoint) -> dict[str, Json]:
     }
 
 
-def _standing(found: JobFiles) -> JobStatus:
+def _build_status(found: JobFiles) -> JobStatus:
     return job_status(found.job, found.status, found.is_running, found.now)
 
 

@@ -24,7 +24,7 @@ _LOG: Final = logging.getLogger("kafka_eos.http")
 _EVERY: Final = 1.0
 """Seconds between two looks."""
 _SILENCE: Final = 10
-"""Looks without news after which a page is shown that the server lives."""
+"""Looks without news after which a page is shown that the server still runs."""
 _PAGES: Final = 64
 _AGAIN: Final = 5
 """Seconds after which a page that was refused may ask again."""

@@ -36,9 +36,9 @@ def run_checks(
     yield from map(findings.check_disk, machine.disks(settings, plan.name, size))
     yield findings.check_open_files(settings.parallelism, machine.open_files())
     yield findings.check_memory(machine.memory(plan, settings))
-    promises = list(_promises(coordinator))
-    yield from promises
-    if all(each.verdict != "unknown" for each in promises):  # else the brokers do not respond
+    connectors = list(_check_connectors(coordinator))
+    yield from connectors
+    if all(each.verdict != "unknown" for each in connectors):  # else the brokers do not respond
         yield from _clocks(plan, coordinator.ownership.load_identity())
 
 
@@ -51,7 +51,7 @@ def _state_bytes(store: JobStorage, job: str) -> int:
     return sum(file.size for file in records.index_files(newest.states, newest.in_flight).values())
 
 
-def _promises(coordinator: Coordinator) -> Iterator[CheckResult]:
+def _check_connectors(coordinator: Coordinator) -> Iterator[CheckResult]:
     try:
         yield from findings.check_connectors(coordinator.check(), None)
     except ConfigError as error:

@@ -21,9 +21,9 @@ def find_differing_copies(states: Iterable[StateHandle]) -> list[tuple[str, str]
     found: dict[tuple[str, str], set[int]] = {}
     for handle in states:
         for stored in handle.states:
-            described, marks = split_description(stored)
-            if COPY in marks:
-                found.setdefault((handle.operator, str(described["name"])), set()).add(marks[COPY])
+            described, attributes = split_description(stored)
+            if COPY in attributes:
+                found.setdefault((handle.operator, str(described["name"])), set()).add(attributes[COPY])
     return sorted(name for name, copies in found.items() if len(copies) > 1)
 
 

@@ -178,10 +178,10 @@ def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
         times.setdefault(str(state["name"]), []).extend(ranges)
     found: dict[str, Mapping[str, Json]] = {}
     highest: dict[str, dict[str, int]] = {}
-    for state, marks in (split_description(state) for handle in handles for state in handle.states):
+    for state, attributes in (split_description(state) for handle in handles for state in handle.states):
         name = str(state["name"])
         known = highest.setdefault(name, {})
-        known.update({mark: max(value, known.get(mark, value)) for mark, value in marks.items()})
+        known.update({name: max(value, known.get(name, value)) for name, value in attributes.items()})
         found[name] = {**state, ATTRIBUTES: dict[str, Json](known)} if known else state
     for name, ranges in times.items():
         found[name] = {**found[name], WATERMARKS: ranges}

@@ -17,7 +17,7 @@ from kafka_eos.runtime.state.local_keys import is_local, select_local_handles
 from kafka_eos.runtime.state.schema_evolution import CURSOR, WATERMARKS, split_description
 from kafka_eos.runtime.state.timers import GroupWatermark
 
-Marks: TypeAlias = dict[str, int]
+Attributes: TypeAlias = dict[str, int]
 
 
 def bounds(groups: range) -> tuple[int, int]:
@@ -63,16 +63,16 @@ def find_reusable_handle(kind: str, key_groups: range, handles: Sequence[StateHa
     return handle if is_database and handle.key_groups == bounds(key_groups) else None
 
 
-def merge_descriptions(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], Marks]]:
+def merge_descriptions(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], Attributes]]:
     """Merge the state descriptions and attributes of all subtasks."""
-    found: dict[str, tuple[dict[str, Json], Marks]] = {}
+    found: dict[str, tuple[dict[str, Json], Attributes]] = {}
     for each in (each for handle in handles for each in handle.states):
-        state, marks = split_description(each)
+        state, attributes = split_description(each)
         name = str(state["name"])
         known, highest = found.setdefault(name, (state, {}))
         if known != state:
             raise Bug(f"operator {operator!r}: subtasks of one epoch wrote state {name!r} with different codecs")
-        highest.update({mark: max(value, highest.get(mark, value)) for mark, value in marks.items()})
+        highest.update({name: max(value, highest.get(name, value)) for name, value in attributes.items()})
     return found
 
 

@@ -34,7 +34,7 @@ from kafka_eos.runtime.state.entry_states import NEXT, CachedEntryState, CachedL
 from kafka_eos.runtime.state.epoch_scratch import MemorySpillStore, SpillStore, most_of
 from kafka_eos.runtime.state.expiring_state import TIME, ExpiringState, TimestampedCodec
 from kafka_eos.runtime.state.handle_merging import (
-    Marks,
+    Attributes,
     bounds,
     cursors,
     find_reusable_handle,
@@ -78,7 +78,7 @@ class KeyedStateBackend:
         self,
         operator: str,
         store: StateStore,
-        restored: Mapping[str, tuple[dict[str, Json], Marks]],
+        restored: Mapping[str, tuple[dict[str, Json], Attributes]],
         key_groups: range,
         cache_entries: int,
         clock: Callable[[], int],
@@ -101,7 +101,7 @@ class KeyedStateBackend:
         self._cursors = cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
-        self._marks = {name: marks for name, (_, marks) in restored.items()}
+        self._attributes = {name: attributes for name, (_, attributes) in restored.items()}
         self._bounds = bounds(key_groups)
         self._groups = range(MAX_KEY_GROUPS) if local or isinstance(store, BroadcastStore) else key_groups
         self._cache_entries = cache_entries
@@ -112,8 +112,8 @@ class KeyedStateBackend:
 
     def value(self, descriptor: StateDescriptor[T]) -> BackendState[T]:
         """Return the state of that name, of any kind. Raises ConfigError if the declared codec cannot read its rows."""
-        rows, marks = self._open_rows(descriptor)
-        state = self._state(descriptor, rows, marks)
+        rows, attributes = self._open_rows(descriptor)
+        state = self._state(descriptor, rows, attributes)
         self._open[descriptor.name] = state
         return state
 
@@ -126,48 +126,50 @@ class KeyedStateBackend:
         return found
 
     def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
-        rows, marks = self._open_rows(descriptor)
+        rows, attributes = self._open_rows(descriptor)
         # Rows that were written offline have no such attribute.
-        newest = marks[NEWEST] if NEWEST in marks else _last(rows, RowKeyCodec(descriptor))
+        newest = attributes[NEWEST] if NEWEST in attributes else _last(rows, RowKeyCodec(descriptor))
         given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         found = self._open[descriptor.name] = PaneState(*given, newest)
         return found
 
-    def _open_rows(self, descriptor: StateDescriptor[Any]) -> tuple[StateRows, Marks]:
+    def _open_rows(self, descriptor: StateDescriptor[Any]) -> tuple[StateRows, Attributes]:
         """Return a state's migrated rows and its attributes."""
         name = ensure_name(descriptor.name, "state name")
         if name in self._open:
             raise Bug(f"operator {self._operator!r} requests its state {name!r} twice")
-        rows, marks = self._store.rows(name), self._marks.get(name, {})
+        rows, attributes = self._store.rows(name), self._attributes.get(name, {})
         if name in self._stored:
             where = f"state {name!r} of operator {self._operator!r}"
-            StateMigration(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock).apply(
+            StateMigration(where, descriptor, self._stored[name], attributes.get(TIME, UNKNOWN), self._clock).apply(
                 rows, self._converted
             )
-            marks = keep_valid_attributes(marks, self._stored[name], describe(descriptor))
+            attributes = keep_valid_attributes(attributes, self._stored[name], describe(descriptor))
         self._stored[name] = describe(descriptor)
-        return rows, marks
+        return rows, attributes
 
     def drop(self, name: str) -> None:
         if name in self._open:
             raise Bug(f"operator {self._operator!r} forgets its state {name!r}, which it has opened")
         self._store.drop(name)
         self._stored.pop(name, None)
-        self._marks.pop(name, None)
+        self._attributes.pop(name, None)
 
     def _state(
-        self, descriptor: StateDescriptor[Any], rows: StateRows, marks: Marks
+        self, descriptor: StateDescriptor[Any], rows: StateRows, attributes: Attributes
     ) -> CachedValueState[Any] | ExpiringState[Any]:
         if (ttl := descriptor.ttl) is None:
-            return self._cached(descriptor, rows, marks)
-        inner = self._cached(replace(descriptor, value=TimestampedCodec(descriptor.value)), rows, marks)
-        time = create_ttl_clock(ttl.clock, self._clock, marks.get(TIME, UNKNOWN), self._passing)
+            return self._cached(descriptor, rows, attributes)
+        inner = self._cached(replace(descriptor, value=TimestampedCodec(descriptor.value)), rows, attributes)
+        time = create_ttl_clock(ttl.clock, self._clock, attributes.get(TIME, UNKNOWN), self._passing)
         return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
-    def _cached(self, descriptor: StateDescriptor[Any], rows: StateRows, marks: Marks) -> CachedValueState[Any]:
+    def _cached(
+        self, descriptor: StateDescriptor[Any], rows: StateRows, attributes: Attributes
+    ) -> CachedValueState[Any]:
         given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         if descriptor.kind == "list":
-            first = marks[NEXT] if NEXT in marks else _next(rows, RowKeyCodec(descriptor))
+            first = attributes[NEXT] if NEXT in attributes else _next(rows, RowKeyCodec(descriptor))
             return CachedListState(*given, first=first)
         if descriptor.entry is None and descriptor.namespace is None:
             return CachedValueState(*given)
@@ -203,16 +205,16 @@ class KeyedStateBackend:
         self._store.close()
 
     def _described(self, name: str) -> dict[str, Json]:
-        marks = self._open[name].get_attributes() if name in self._open else self._marks.get(name, {})
+        attributes = self._open[name].get_attributes() if name in self._open else self._attributes.get(name, {})
         replaced = (LOCAL, COPY)
-        marks = {mark: value for mark, value in marks.items() if mark not in replaced} | (
+        attributes = {attribute: value for attribute, value in attributes.items() if attribute not in replaced} | (
             {LOCAL: 1} if self._local else {}
         )
         if isinstance(self._store, BroadcastStore) and self._compared:
-            marks[COPY] = self._store.digest(name)
+            attributes[COPY] = self._store.digest(name)
         described = dict(self._stored[name])
-        if marks:
-            described[ATTRIBUTES] = dict(marks)
+        if attributes:
+            described[ATTRIBUTES] = dict(attributes)
         state = self._open.get(name)
         if isinstance(state, ExpiringState):
             described[CURSOR] = state.cursor.hex()

@@ -94,16 +94,16 @@ def split_description(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict
     plain.pop(WATERMARKS, None)
     plain.pop(UNFIRED, None)
     plain.pop(PENDING, None)
-    marks: Any = plain.pop(ATTRIBUTES, {})
-    return plain, dict(marks)
+    attributes: Any = plain.pop(ATTRIBUTES, {})
+    return plain, dict(attributes)
 
 
 def keep_valid_attributes(
-    marks: Mapping[str, int], stored: Mapping[str, Json], declared: Mapping[str, Json]
+    attributes: Mapping[str, int], stored: Mapping[str, Json], declared: Mapping[str, Json]
 ) -> dict[str, int]:
     """Return the attributes that are still valid; a time of another clock is not."""
     same = _clock(stored) == _clock(declared)
-    return {mark: value for mark, value in marks.items() if same or mark != TIME}
+    return {name: value for name, value in attributes.items() if same or name != TIME}
 
 
 class StateMigration:

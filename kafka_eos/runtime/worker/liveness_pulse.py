@@ -54,9 +54,9 @@ class HeartbeatThread:
 
     def _beat(self) -> None:
         while not self._over.wait(self._every):
-            standing = time.monotonic() - self._stepped
+            stalled_for = time.monotonic() - self._stepped
             at = log_context.position_in(self._work)
             try:
-                self._say(WorkerHeartbeat(session=self._session, seconds_since_step=standing, at=str(at or "")))
+                self._say(WorkerHeartbeat(session=self._session, seconds_since_step=stalled_for, at=str(at or "")))
             except OSError:
                 return

@@ -39,8 +39,8 @@ class _AlignedSource:
     ends: Positions
     paused: frozenset[str] = frozenset()
 
-    def slowest(self, standings: Mapping[str, SplitProgress]) -> int:
-        return find_slowest(standings, self.done)
+    def slowest(self, progress: Mapping[str, SplitProgress]) -> int:
+        return find_slowest(progress, self.done)
 
     @property
     def done(self) -> set[str]:
@@ -102,13 +102,13 @@ class WatermarkAligner:
         """Pause splits that are too far ahead and resume the others; called before each read."""
         if not self._aligned:
             return
-        standings = [aligned.making.get_split_progress() for aligned in self._aligned]
+        progress = [aligned.making.get_split_progress() for aligned in self._aligned]
         here = dict.fromkeys(self.local_slowest, NO_SPLIT)
-        for aligned, each in zip(self._aligned, standings, strict=True):
+        for aligned, each in zip(self._aligned, progress, strict=True):
             group = aligned.alignment.group
             here[group] = min(here[group], aligned.slowest(each))
         self.local_slowest = here
-        for aligned, each in zip(self._aligned, standings, strict=True):
+        for aligned, each in zip(self._aligned, progress, strict=True):
             group = aligned.alignment.group
             aligned.pause(
                 find_splits_ahead(each, min(here[group], self._elsewhere[group]), aligned.alignment.max_drift)

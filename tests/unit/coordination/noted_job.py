@@ -119,7 +119,7 @@ class _Noted(MemoryCommitter):
         return super().abort_leftovers(ctx)
 
     def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
-        self.note("lives")
+        self.note("signs")
         return super().list_incarnations(ctx)
 
     def register(self, ctx: JobContext) -> None:
@@ -142,7 +142,7 @@ class _Remembering(SupportsLossCheck, _Noted):
 
 
 class NotedJob:
-    """What its coordinators share. ``directory``: where each of its lives has one of its own."""
+    """What its coordinators share. ``directory``: where each of its incarnations has one of its own."""
 
     def __init__(
         self, directory: Path, *, remembers: Collection[str] = (), sources: Sequence[str] = ("n", "m")
@@ -153,11 +153,11 @@ class NotedJob:
             name: ListSource(range(4), splits=2, name=f"list-{name}") for name in ("n", "m")
         }
         self.stop = threading.Event()
-        self.life = "a"
+        self.incarnation = "a"
 
     @property
     def root(self) -> Path:
-        return self.directory / self.life / JOB
+        return self.directory / self.incarnation / JOB
 
     @property
     def storage(self) -> NotedStorage:

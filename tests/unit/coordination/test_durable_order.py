@@ -21,7 +21,7 @@ from kafka_eos.storage.job_storage import LocalStorage
 from tests.unit.coordination.noted_job import JOB, NotedJob
 
 HOLD = ["hold left", "hold right"]
-LIVES = ["lives left", "lives right"]
+SIGNS = ["signs left", "signs right"]
 ABORT = ["abort left", "abort right"]
 PROBE = ["probe left", "probe right"]
 COMMIT = ["commit left", "commit right"]
@@ -38,20 +38,20 @@ def test_a_first_start_is_nobody_before_it_has_looked_for_others_twice(job: Note
     job.coordinator().recovery.restore()
 
     assert job.noted() == [
-        "claim 1", "base 1", *LIVES, *HOLD, *LIVES, "delete origin.json",
+        "claim 1", "base 1", *SIGNS, *HOLD, *SIGNS, "delete origin.json",
         "manifest 0/1", "identity.json", "ledger", "receipt 0/1", *ABORT,
     ]  # fmt: skip
     assert (job.root / paths.IDENTITY).exists()
 
 
-def test_a_start_that_takes_over_ends_the_other_life_when_its_own_mark_is_left(job: NotedJob) -> None:
+def test_a_start_that_takes_over_ends_the_other_incarnation_when_its_own_registration_is_left(job: NotedJob) -> None:
     job.begun()
-    job.life = "b"
+    job.incarnation = "b"
 
     job.coordinator(take_over=True).recovery.restore()
 
     assert job.noted() == [
-        "claim 1", "base 1", *LIVES, *HOLD, *LIVES, "succeed left", "succeed right", "delete origin.json",
+        "claim 1", "base 1", *SIGNS, *HOLD, *SIGNS, "succeed left", "succeed right", "delete origin.json",
         "manifest 0/1", "identity.json", "ledger", "receipt 0/1", *ABORT,
     ]  # fmt: skip
 
@@ -187,7 +187,7 @@ def test_who_leaves_nothing_open_commits_what_is_decided_before_it_aborts_the_re
     assert (job.left.prepared, job.right.prepared) == ([], [])
 
 
-def test_a_system_is_asked_what_it_lacks_before_a_term_leaves_its_mark(tmp_path: Path) -> None:
+def test_a_system_is_asked_what_it_lacks_before_a_term_leaves_its_registration(tmp_path: Path) -> None:
     job = NotedJob(tmp_path, remembers=("left", "right"))
     job.begun()
 
@@ -210,16 +210,16 @@ def _savepoint(job: NotedJob) -> Path:
     return job.directory / "savepoint"
 
 
-def test_a_job_that_begins_with_a_savepoint_has_its_files_before_the_life_of_that_ends(job: NotedJob) -> None:
+def test_a_job_that_begins_with_a_savepoint_has_its_files_before_the_incarnation_of_that_ends(job: NotedJob) -> None:
     """Its term and its epochs are newer than those of the savepoint: what the sinks know of these must look older."""
     savepoint = _savepoint(job)
-    job.life = "b"
+    job.incarnation = "b"
 
     resumed = job.coordinator(start_from=savepoint).recovery.restore()
 
     assert job.noted() == [
-        "claim 1", "base 1", *LIVES, "upload", "delete origin.json", "origin.json", "claim 2", "base 2",
-        *LIVES, *HOLD, *LIVES, "succeed left", "succeed right",
+        "claim 1", "base 1", *SIGNS, "upload", "delete origin.json", "origin.json", "claim 2", "base 2",
+        *SIGNS, *HOLD, *SIGNS, "succeed left", "succeed right",
         "manifest 3/2", "identity.json", "ledger", "receipt 3/2", *ABORT, *LOOK,
     ]  # fmt: skip
     assert (str(resumed.base), resumed.term.n, str(resumed.first_epoch)) == ("3/2", 2, "4")
@@ -230,14 +230,14 @@ def test_a_job_that_begins_with_a_savepoint_has_its_files_before_the_life_of_tha
 def test_a_start_whose_term_is_newer_than_that_of_the_savepoint_takes_no_other(job: NotedJob) -> None:
     """A start before it in its directory has died with a term, which is closed first."""
     savepoint = _savepoint(job)
-    job.life = "b"
+    job.incarnation = "b"
     terms.claim(job.storage, JOB, Term(0))
     job.noted()
 
     job.coordinator(start_from=savepoint).recovery.restore()
 
     assert job.noted() == [
-        "claim 2", "base 1", "base 2", *LIVES, "upload", "delete origin.json", "origin.json",
-        *LIVES, *HOLD, *LIVES, "succeed left", "succeed right",
+        "claim 2", "base 1", "base 2", *SIGNS, "upload", "delete origin.json", "origin.json",
+        *SIGNS, *HOLD, *SIGNS, "succeed left", "succeed right",
         "manifest 3/2", "identity.json", "ledger", "receipt 3/2", *ABORT, *LOOK,
     ]  # fmt: skip

@@ -337,7 +337,7 @@ def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
 
 
 def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_changes_anything(world: World) -> None:
-    """Also one whose committer keeps no marks of lives, and epochs after the manifest with that output is gone."""
+    """Also if its committer keeps no registrations, and epochs after the manifest with that output is gone."""
     asked: list[tuple[int, Sequence[Committable]]] = []
 
     class Remembering(SupportsLossCheck, MemoryCommitter):

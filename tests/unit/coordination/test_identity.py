@@ -1,4 +1,4 @@
-"""Which life of its name a job is: in its directory, in what it writes there, and against another life's signs."""
+"""The incarnation of a job: in its directory, in what it writes there, and against signs of other incarnations."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def decided(coordinator: Coordinator, sink: MemorySink, *values: int) -> Manifes
 
 
 def died(storage: LocalStorage) -> JobIdentity:
-    """A start of the directory takes its term, and dies before it has decided anything. Which life it was."""
+    """A start of the directory takes its term, and dies before it has decided anything. Which incarnation it was."""
     identity = identities.new("orders").id
     terms.claim(storage, "orders", Term(0), identity)
     return identity
@@ -98,7 +98,7 @@ def test_claim_and_manifest_carry_it(on: Made, tmp_path: Path) -> None:
     assert manifest.identity == claim.identity == str(resumed.identity)
 
 
-def test_a_manifest_of_another_life_is_not_believed(on: Made, tmp_path: Path) -> None:
+def test_a_manifest_of_another_incarnation_is_not_believed(on: Made, tmp_path: Path) -> None:
     """Somebody has copied one directory into another."""
     on("a").recovery.restore()
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
@@ -124,7 +124,7 @@ def test_an_identity_without_a_decided_epoch_is_no_start_but_a_loss(on: Made, tm
         on("a").recovery.restore()
 
 
-# ---------------------------------------------------------------- against another life
+# ---------------------------------------------------------------- against another incarnation
 
 
 def test_a_start_elsewhere_is_refused_and_says_whose_it_is_and_what_to_do(
@@ -179,7 +179,7 @@ def test_who_takes_over_ends_what_is_open_and_the_other_commits_no_more(on: Made
     assert sink.committed == []
 
 
-def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it(
+def test_an_heir_ends_the_incarnation_of_its_savepoint_only_if_nothing_is_wrong_with_it(
     on: Made, sink: MemorySink, tmp_path: Path
 ) -> None:
     first = on("a")
@@ -224,13 +224,15 @@ def test_an_older_savepoint_is_refused_with_the_epochs_that_it_would_repeat(
     on("b", start_from=tmp_path / "older", allow_repeated_output=True).recovery.restore()
 
 
-def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: MemorySink, tmp_path: Path) -> None:
+def test_the_heir_of_an_heir_is_not_stopped_by_the_first_incarnation(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
     """What is over stays in sight for a week; it stops nobody."""
     for begun, start_from in (("a", None), ("b", tmp_path / "a.savepoint"), ("c", tmp_path / "b.savepoint")):
-        life = on(begun, start_from=start_from)
-        life.recovery.restore()
-        manifest = decided(life, sink, 1)
-        life.epochs.commit(manifest)
+        incarnation = on(begun, start_from=start_from)
+        incarnation.recovery.restore()
+        manifest = decided(incarnation, sink, 1)
+        incarnation.epochs.commit(manifest)
         savepoints.begin_savepoint(
             LocalStorage(tmp_path / begun / "orders"), manifest, tmp_path / f"{begun}.savepoint"
         ).write_savepoint()
@@ -250,7 +252,9 @@ def test_taking_over_is_asked_for_once(on: Made, sink: MemorySink) -> None:
     assert sink.committed == [5]
 
 
-def test_an_epoch_that_is_decided_when_another_life_takes_over_is_not_committed(on: Made, sink: MemorySink) -> None:
+def test_an_epoch_that_is_decided_when_another_incarnation_takes_over_is_not_committed(
+    on: Made, sink: MemorySink
+) -> None:
     """The look at the mark comes after the manifest: whoever took it away has fenced all that was prepared before."""
     first = on("a")
     first.recovery.restore()
@@ -294,19 +298,19 @@ def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next(
     on: Made, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both look, both leave their mark, both look again; afterwards either may begin, in its own directory."""
-    together, looks, lives = threading.Barrier(2, timeout=30), threading.local(), sink.lives
+    together, looks, signs = threading.Barrier(2, timeout=30), threading.local(), sink.list_signs
 
     def in_step(job: str) -> list[IncarnationSign]:
         looks.count = getattr(looks, "count", 0) + 1
         if looks.count > 2:
-            return lives(job)
+            return signs(job)
         together.wait()
-        found = lives(job)
+        found = signs(job)
         together.wait()
         return found
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(2) as threads:
-        patched.setattr(sink, "lives", in_step)
+        patched.setattr(sink, "list_signs", in_step)
         starts = [threads.submit(on(directory).recovery.restore) for directory in ("a", "b")]
         errors = [start.exception() for start in starts]
 
@@ -342,10 +346,10 @@ def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
 def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
     on: Made, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Life X refuses it; while it waits for its sinks, X ends and another start of its directory runs."""
+    """Incarnation X refuses it; while it waits for its sinks, X ends and another start of its directory runs."""
     x = on("x")
     x.recovery.restore()
-    lives, here, reached, go_on = sink.lives, threading.current_thread(), threading.Event(), threading.Event()
+    signs, here, reached, go_on = sink.list_signs, threading.current_thread(), threading.Event(), threading.Event()
     looks: list[str] = []
 
     def away(job: str) -> list[IncarnationSign]:
@@ -354,9 +358,9 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
             if len(looks) == 2:
                 reached.set()
                 assert go_on.wait(30)
-        return lives(job)
+        return signs(job)
 
-    monkeypatch.setattr(sink, "lives", away)
+    monkeypatch.setattr(sink, "list_signs", away)
     with ThreadPoolExecutor(1) as thread:
         refused = thread.submit(on("a").recovery.restore)
         assert reached.wait(30)

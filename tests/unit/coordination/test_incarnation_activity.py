@@ -11,7 +11,7 @@ from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.coordination.incarnations import describe_activity, describe_refusal
 from kafka_eos.core.ids import JobIdentity
 
-LIFE = JobIdentity("0123456789ab")
+IDENTITY = JobIdentity("0123456789ab")
 HERE = socket.gethostname()
 NOBODY = 2**30
 """No process has this id: it is above Linux's limit."""
@@ -19,7 +19,7 @@ NOBODY = 2**30
 
 def sign(age: float | None = None, process: tuple[str, int] | None = None) -> IncarnationSign:
     state = IncarnationState.ENDED if age is None else IncarnationState.OPEN
-    return IncarnationSign(LIFE, "kafka://a", "offsets", state=state, age=age, process=process)
+    return IncarnationSign(IDENTITY, "kafka://a", "offsets", state=state, age=age, process=process)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_what_is_open_is_told_of_every_sink_and_whose_it_is(job: NotedJob) -> No
     running = job.begun()
     job.prepared(running, running.ownership.next_epoch(), "mine")
     for sink in (job.left, job.right):
-        sink.begin(_of_another_life(running))
+        sink.begin(_of_another_incarnation(running))
 
     mine, all_ = running.list_staged(), running.list_all_staged()
 
@@ -51,15 +51,15 @@ def test_what_is_open_is_told_of_every_sink_and_whose_it_is(job: NotedJob) -> No
     assert {each.identity for each in all_} == {running.ownership.load_identity().identity, OTHER}
 
 
-def _of_another_life(running: Coordinator) -> Any:
+def _of_another_incarnation(running: Coordinator) -> Any:
     return TaskContext(replace(running.ownership.load_identity(), identity=OTHER), 0, 1, "left")
 
 
-def test_another_life_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob) -> None:
+def test_another_incarnation_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob) -> None:
     running = job.begun()
     job.prepared(running, running.ownership.next_epoch(), "mine")
     for sink in (job.left, job.right):
-        sink.begin(_of_another_life(running))
+        sink.begin(_of_another_incarnation(running))
 
     names = running.end_incarnation(OTHER)
 
@@ -302,7 +302,7 @@ def test_what_every_source_notices_is_told_and_all_that_is_wrong_is_said_at_once
 
 
 class _Knowing(ListSource):
-    """Knows which lives of the job read it."""
+    """Knows which incarnations of the job read it."""
 
     def __init__(self, name: str, *identities: JobIdentity) -> None:
         super().__init__(range(4), splits=2, name=f"list-{name}")
@@ -313,14 +313,14 @@ class _Knowing(ListSource):
 
 
 @pytest.mark.parametrize("name", ["n", "m"])
-def test_another_life_is_seen_by_any_sign_that_any_source_has_of_it(job: NotedJob, name: str) -> None:
+def test_another_incarnation_is_seen_by_any_sign_that_any_source_has_of_it(job: NotedJob, name: str) -> None:
     job.sources = {each: _Knowing(each) for each in "nm"}
     job.sources[name].identities = (OTHER, JobIdentity("ba9876543210"))
 
     with pytest.raises(ConfigError, match=rf"incarnation {OTHER}.* in list-{name}: reads it; incarnation ba9876543210"):
         job.coordinator().recovery.restore()
 
-    assert job.left.lives(JOB) == job.right.lives(JOB) == [], "a start that is refused leaves no mark"
+    assert job.left.list_signs(JOB) == job.right.list_signs(JOB) == [], "a start that is refused leaves no mark"
 
 
 def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: NotedJob) -> None:
@@ -350,12 +350,12 @@ def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: Note
     assert job.sources == before
 
 
-def test_who_takes_over_ends_all_other_lives_and_the_history_tells_what_they_had_open(job: NotedJob) -> None:
+def test_who_takes_over_ends_all_other_incarnations_and_the_history_tells_what_they_had_open(job: NotedJob) -> None:
     running = job.begun()
     job.prepared(running, running.ownership.next_epoch(), "mine")
     for sink in (job.left, job.right):
-        sink.begin(_of_another_life(running))
-    job.life = "b"
+        sink.begin(_of_another_incarnation(running))
+    job.incarnation = "b"
 
     job.coordinator(take_over=True).recovery.restore()
 

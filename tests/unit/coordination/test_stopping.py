@@ -47,9 +47,9 @@ def test_a_second_signal_ends_all_waiting(tmp_path: Path) -> None:
 
 
 class Away(MemorySink):
-    """Nobody can tell which lives it knows."""
+    """Nobody can tell which incarnations it knows."""
 
-    def lives(self, job: str) -> list[IncarnationSign]:
+    def list_signs(self, job: str) -> list[IncarnationSign]:
         raise Retryable("away")
 
 

@@ -1,7 +1,7 @@
-"""Two lives of one name, step by step, in every order in which their steps can come.
+"""Two incarnations of one name, step by step, in every order in which their steps can come.
 
 A model of what both share (marks and transactions, as a cluster keeps them) and of what each does with it. Rule: after
-a life was succeeded it commits nothing, and what is decided is ended by nobody who did not take the mark first.
+an incarnation was succeeded it commits nothing, and what is decided is ended by nobody who did not take the mark first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Steps = Generator[None, None, None]
 
 
 class Stopped(Exception):
-    """A life ends: its mark is gone, or its start is refused."""
+    """An incarnation ends: its mark is gone, or its start is refused."""
 
 
 @dataclass
 class Shared:
-    """Marks by life; transactions as ``[life, state]``; who has begun to write, in this order."""
+    """Marks by incarnation; transactions as ``[incarnation, state]``; who has begun to write, in this order."""
 
     marks: dict[JobIdentity, IncarnationState] = field(default_factory=dict)
     transactions: list[list[object]] = field(default_factory=list)
@@ -33,31 +33,31 @@ class Shared:
     wrong: list[str] = field(default_factory=list)
 
     def signs(self) -> list[IncarnationSign]:
-        open_ = {life for life, state in self.transactions if state in ("open", "prepared")}
+        open_ = {incarnation for incarnation, state in self.transactions if state in ("open", "prepared")}
         return [
-            IncarnationSign(life, "model", "", state=IncarnationState.OPEN if life in open_ else state)
-            for life, state in self.marks.items()
+            IncarnationSign(incarnation, "model", "", state=IncarnationState.OPEN if incarnation in open_ else state)
+            for incarnation, state in self.marks.items()
         ]
 
-    def hold(self, life: JobIdentity) -> None:
-        if self.marks.setdefault(life, IncarnationState.ENDED) is IncarnationState.OVER:
+    def hold(self, incarnation: JobIdentity) -> None:
+        if self.marks.setdefault(incarnation, IncarnationState.ENDED) is IncarnationState.OVER:
             raise Stopped
 
-    def fence(self, life: JobIdentity) -> bool:
-        """Abort what a life has open; whether there was anything."""
-        found = [each for each in self.transactions if each[0] == life and each[1] in ("open", "prepared")]
+    def fence(self, incarnation: JobIdentity) -> bool:
+        """Abort what an incarnation has open; whether there was anything."""
+        found = [each for each in self.transactions if each[0] == incarnation and each[1] in ("open", "prepared")]
         for each in found:
             each[1] = "aborted"
-        if found and self.marks[life] is not IncarnationState.OVER:
-            self.wrong.append(f"{life} was fenced though it holds its mark")
+        if found and self.marks[incarnation] is not IncarnationState.OVER:
+            self.wrong.append(f"{incarnation} was fenced though it holds its mark")
         return bool(found)
 
-    def commit(self, life: JobIdentity, transaction: list[object]) -> bool:
+    def commit(self, incarnation: JobIdentity, transaction: list[object]) -> bool:
         if transaction[1] != "prepared":
             return False
         transaction[1] = "committed"
-        if self.begun[-1] != life:
-            self.wrong.append(f"{life} committed after {self.begun[-1]} had begun")
+        if self.begun[-1] != incarnation:
+            self.wrong.append(f"{incarnation} committed after {self.begun[-1]} had begun")
         return True
 
 
@@ -87,7 +87,7 @@ def running(shared: Shared) -> Steps:
 
 
 def begins(shared: Shared, me: JobIdentity, take_over: bool) -> Steps:
-    """What ``coordination.incarnations.Lives.begin_new`` does, and one epoch."""
+    """What ``coordination.incarnations.Incarnations.begin_new`` does, and one epoch."""
     for look in range(2):
         match admit(me, shared.signs(), frozenset(), take_over):
             case StartAdmitted(replaces=others):

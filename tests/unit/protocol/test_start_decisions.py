@@ -1,4 +1,4 @@
-"""May a job begin anew, given the signs of other lives of its name?"""
+"""May a job begin anew, given the signs of other incarnations of its name?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_nobody_else_and_its_own_signs_stop_no_start() -> None:
 
 @pytest.mark.parametrize("identity", [OTHER, None])
 @pytest.mark.parametrize("state", [IncarnationState.OPEN, IncarnationState.ENDED])
-def test_another_life_that_may_go_on_is_refused_whatever_it_has_open(
+def test_another_incarnation_that_may_go_on_is_refused_whatever_it_has_open(
     identity: JobIdentity | None, state: IncarnationState
 ) -> None:
     found = sign(identity, state)
@@ -36,7 +36,7 @@ def test_another_life_that_may_go_on_is_refused_whatever_it_has_open(
     assert admit(OWN, [sign(OWN), found], NOBODY, False) == StartRefused((found,))
 
 
-def test_taking_over_succeeds_every_other_life_once() -> None:
+def test_taking_over_succeeds_every_other_incarnation_once() -> None:
     found = [sign(OTHER, IncarnationState.OPEN), sign(OTHER, place="there"), sign(None), sign(OWN)]
 
     assert admit(OWN, found, NOBODY, True) == StartAdmitted((OTHER, None))
@@ -69,7 +69,7 @@ def test_epochs_that_the_savepoint_lacks_are_not_repeated_unless_that_is_allowed
     assert not isinstance(newest, RepetitionRefused)
 
 
-def test_a_life_that_is_over_stops_nobody_unless_something_of_it_is_open() -> None:
+def test_an_incarnation_that_is_over_stops_nobody_unless_something_of_it_is_open() -> None:
     """The mark is in one place; what it wrote elsewhere, such as group offsets, says nothing of its end."""
     assert (
         admit(OWN, [sign(OTHER, IncarnationState.OVER), sign(OTHER, place="group")], NOBODY, False) == StartAdmitted()
@@ -78,10 +78,10 @@ def test_a_life_that_is_over_stops_nobody_unless_something_of_it_is_open() -> No
     assert admit(OWN, found, NOBODY, False) == StartRefused(tuple(found))
 
 
-def test_no_start_proceeds_past_an_open_life_that_it_does_not_end() -> None:
+def test_no_start_proceeds_past_an_open_incarnation_that_it_does_not_end() -> None:
     """All combinations of two signs: what may run on is refused, or is among those that are ended."""
-    lives = [OWN, OTHER, None]
-    for one, two in itertools.product(itertools.product(lives, IncarnationState), repeat=2):
+    incarnations = [OWN, OTHER, None]
+    for one, two in itertools.product(itertools.product(incarnations, IncarnationState), repeat=2):
         signs = [sign(*one), sign(*two)]
         for successor_of, take_over in itertools.product([NOBODY, frozenset({OTHER})], [True, False]):
             match admit(OWN, signs, successor_of, take_over):
@@ -94,7 +94,7 @@ def test_no_start_proceeds_past_an_open_life_that_it_does_not_end() -> None:
                     assert take_over or not running
 
 
-def test_a_life_that_was_taken_over_is_told_where_and_how_to_go_back() -> None:
+def test_an_incarnation_that_was_taken_over_is_told_where_and_how_to_go_back() -> None:
     reason = taken_over(JobContext("job", Term(1), {}, OWN), "cluster c")
 
     expected = f"another incarnation of job 'job' took over from this one ({OWN}) in cluster c, as requested"

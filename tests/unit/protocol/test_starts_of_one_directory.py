@@ -1,8 +1,8 @@
-"""Starts of one directory that nobody locks, beside another life, in every order in which their steps can come.
+"""Starts of one directory that nobody locks, beside another incarnation, in every order in which their steps can come.
 
 A model of the directory (claims, bases, manifests) and of the marks, and of what ``Recovery.restore`` does with
 both.
-Rule: a life that has decided something that counts keeps its mark, whoever is refused, replaced or dies beside it.
+Rule: an incarnation that has decided an epoch keeps its registration, whichever start is refused, replaced or killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ X, LAST = JobIdentity("e" * 12), JobIdentity("f" * 12)
 
 @dataclass
 class Directory(Shared):
-    """Who claimed which term, what each term continues, and which life has decided epoch 0 in it."""
+    """Who claimed which term, what each term continues, and which incarnation has decided epoch 0 in it."""
 
     claims: dict[Term, JobIdentity] = field(default_factory=dict)
     bases: dict[Term, EpochId | None] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Directory(Shared):
         found = frozenset(self.manifests)
         return RecordListing(frozenset(self.claims), dict(self.bases), found, found)
 
-    def withdraw(self, lives: set[JobIdentity]) -> None:
-        for life in lives:
-            if self.marks.get(life) is IncarnationState.ENDED:
-                self.marks[life] = IncarnationState.OVER
+    def withdraw(self, incarnations: set[JobIdentity]) -> None:
+        for incarnation in incarnations:
+            if self.marks.get(incarnation) is IncarnationState.ENDED:
+                self.marks[incarnation] = IncarnationState.OVER
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Start:
                 shared.bases[term] = newest
 
     def _begins(self, shared: Directory, term: Term) -> Steps:
-        before = {life for claimed, life in shared.claims.items() if claimed < term}
+        before = {incarnation for claimed, incarnation in shared.claims.items() if claimed < term}
         if self.base_first:
             shared.bases[term] = None
             yield
@@ -94,13 +94,13 @@ class Start:
             self._goes_on(shared, self.me)
 
     @staticmethod
-    def _goes_on(shared: Directory, life: JobIdentity) -> None:
-        if shared.marks[life] is IncarnationState.OVER:
-            shared.wrong.append(f"{life} has decided and lost its mark")
+    def _goes_on(shared: Directory, incarnation: JobIdentity) -> None:
+        if shared.marks[incarnation] is IncarnationState.OVER:
+            shared.wrong.append(f"{incarnation} has decided and lost its mark")
 
 
 def _x_ends(shared: Directory, then: Steps) -> Steps:
-    """Somebody ends life X, on purpose, and starts the directory."""
+    """Somebody ends incarnation X, on purpose, and starts the directory."""
     shared.marks[X] = IncarnationState.OVER
     yield
     yield from then
@@ -129,7 +129,7 @@ def _runs(first: Start, second: Start, dies: int | None, which: int) -> set[str]
 
 
 @pytest.mark.parametrize(("which", "dies"), [(0, None), *((which, dies) for which in (0, 1) for dies in range(1, 8))])
-def test_who_has_decided_keeps_its_mark_and_the_next_start_goes_on(which: int, dies: int | None) -> None:
+def test_who_has_decided_keeps_its_registration_and_the_next_start_goes_on(which: int, dies: int | None) -> None:
     assert _runs(Start(A), Start(B), dies, which) == set()
 
 
@@ -140,7 +140,7 @@ def test_with_one_identity_for_all_starts_a_refused_one_ends_its_successor() -> 
     assert f"{A} has decided and lost its mark" in _runs(shared, shared, None, 0)
 
 
-def test_without_a_base_first_a_life_that_is_ended_may_count_again() -> None:
+def test_without_a_base_first_an_incarnation_that_is_ended_may_count_again() -> None:
     """A planted bug: whoever ends an earlier start dies before its base is written."""
     found = [_runs(Start(A), Start(B, base_first=False), dies, 1) for dies in (5, 6)]
 

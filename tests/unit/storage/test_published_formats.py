@@ -42,9 +42,9 @@ PUBLISHED = {
 }
 """What each file says, documentation aside. A line is added with a file; a line never changes."""
 
-LIFE = "orders.aaaaaaaaaaaa"
-STAGED = {"staged": f".staged.{LIFE}.2.7.1.out", "size": 3}
-FILE = {**STAGED, "final": f"part-000000000007-0001-{LIFE}.out.jsonl", "sha256": "ab"}
+INCARNATION = "orders.aaaaaaaaaaaa"
+STAGED = {"staged": f".staged.{INCARNATION}.2.7.1.out", "size": 3}
+FILE = {**STAGED, "final": f"part-000000000007-0001-{INCARNATION}.out.jsonl", "sha256": "ab"}
 TABLE = {"id": "0" * 31 + "7", "job": "orders", "identity": "aaaaaaaaaaaa", "term": 2, "epoch": 7, "schema": "public",
          "table": "totals", "columns": ["user", "total"], "key": ["user"]}  # fmt: skip
 LAKE = {**STAGED, "table": "an id", "schema": "columns"}
@@ -58,7 +58,8 @@ SAMPLES: dict[str, Mapping[str, Any]] = {
     },
     "committable-files.v1": {"version": 1, **FILE, "announced": True},
     "committable-objects.v1": {
-        "version": 1, "name": f"day=1/part-000000000007-2-0001-{LIFE}.out.jsonl", "upload": "xyz", "upload_tag": "m",
+        "version": 1, "name": f"day=1/part-000000000007-2-0001-{INCARNATION}.out.jsonl", "upload": "xyz",
+        "upload_tag": "m",
         "tags": ["a", "b"], "size": 3, "announced": True,
     },
     "committable-table.v1": {"version": 1, **TABLE, "after": ["0" * 31 + "6"], "strategy": "prepare"},

@@ -80,16 +80,16 @@ class ProbeGuesses(MemorySink):
 class KeepsOrphans(MemorySink):
     """abort_leftovers does nothing."""
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+    def abort(self, job: str, incarnations: Collection[JobIdentity | None], term: Term) -> list[str]:
         return []
 
 
 class NeverFences(MemorySink):
     """abort_leftovers removes what is prepared, but a writer that is still alive can go on."""
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+    def abort(self, job: str, incarnations: Collection[JobIdentity | None], term: Term) -> list[str]:
         open_portions = list(self._open)
-        names = super().abort(job, lives, term)
+        names = super().abort(job, incarnations, term)
         self._open = open_portions
         self._oldest.clear()
         return names
@@ -98,39 +98,39 @@ class NeverFences(MemorySink):
 class AbortsItself(MemorySink):
     """abort_leftovers hits the term that calls it."""
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
-        return super().abort(job, lives, term.next())
+    def abort(self, job: str, incarnations: Collection[JobIdentity | None], term: Term) -> list[str]:
+        return super().abort(job, incarnations, term.next())
 
 
 class AbortsNamesakes(MemorySink):
     """abort_leftovers goes by the beginning of the job's name."""
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+    def abort(self, job: str, incarnations: Collection[JobIdentity | None], term: Term) -> list[str]:
         jobs = {of.job.job for of in self._prepared.values() if of.job.job.startswith(job)}
-        return [name for each in sorted(jobs) for name in super(AbortsNamesakes, self).abort(each, lives, term)]
+        return [name for each in sorted(jobs) for name in super(AbortsNamesakes, self).abort(each, incarnations, term)]
 
 
 class AbortsOtherLives(MemorySink):
-    """abort_leftovers goes by the job's name, whosever life it is."""
+    """abort_leftovers goes by the job's name, whosever incarnation it is."""
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+    def abort(self, job: str, incarnations: Collection[JobIdentity | None], term: Term) -> list[str]:
         everybody = {of.job.identity for of in self._prepared.values()}
-        return super().abort(job, {*lives, *everybody}, term)
+        return super().abort(job, {*incarnations, *everybody}, term)
 
 
 class AbortsCommitted(MemorySink):
     """abort_leftovers takes back what is committed."""
 
-    def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
+    def abort(self, job: str, incarnations: Collection[JobIdentity | None], term: Term) -> list[str]:
         self.committed.clear()
-        return super().abort(job, lives, term)
+        return super().abort(job, incarnations, term)
 
 
 class TakesAbsenceForLoss(MemorySink):
     """A probe looks for the visible rows, and takes it for a loss if they are not there."""
 
     def standing(self, name: str) -> CommitStatus:
-        found = super().standing(name)
+        found = super().read_status(name)
         return CommitStatus.LOST if found is CommitStatus.COMMITTED and not self.committed else found
 
 
@@ -170,7 +170,7 @@ class SharesNames(MemorySink):
         super().prepare("/".join(name.split("/")[:3]), portion)
 
     def standing(self, name: str) -> CommitStatus:
-        return super().standing("/".join(name.split("/")[:3]))
+        return super().read_status("/".join(name.split("/")[:3]))
 
     def commit(self, name: str) -> CommitOutcome:
         return super().commit("/".join(name.split("/")[:3]))

@@ -40,14 +40,16 @@ class PatternOperator(Operator):
         self._table = TransitionTable.of(node.pattern)
         self._within = node.pattern.limit or 0
         self._conditions = [(1 << number, stage.where) for number, stage in enumerate(node.pattern.stages)]
-        self._marked = PatternRowsCodec(node.value_codec)
-        self._storable = StorableValues(self._marked, "its rows", "Declare their type with .key_by(..., values=...).")
+        self._rows_codec = PatternRowsCodec(node.value_codec)
+        self._storable = StorableValues(
+            self._rows_codec, "its rows", "Declare their type with .key_by(..., values=...)."
+        )
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """Return all states except timers."""
         key, of = self._node.key_codec, self._node.definition
         return (
-            StateDescriptor(ROWS, key, self._marked, "map", entry=TimeCodec(), definition=of),
+            StateDescriptor(ROWS, key, self._rows_codec, "map", entry=TimeCodec(), definition=of),
             StateDescriptor(PARTIALS, key, PartialMatchesCodec(self._node.value_codec), definition=of),
         )
 

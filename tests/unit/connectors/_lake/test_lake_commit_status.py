@@ -89,7 +89,7 @@ def test_a_file_that_is_not_there_is_lost_only_if_the_log_says_that_it_was_not_c
             assert facts.marker is None or (facts.marker.term, facts.marker.epoch) < (OF.term, OF.epoch)
 
 
-def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -> None:
+def test_the_fence_of_an_incarnation_that_was_taken_over_is_what_logs_of_tables_hold() -> None:
     """Behind every term, and a number of 64 bits, as Delta keeps them."""
     assert TAKEN_OVER == 4_611_686_018_427_387_903
 
@@ -114,7 +114,7 @@ def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -
         (2, None, None, None, True),
         (2, 2, None, at(4, 1), True),
         (4, 4, None, OF, False),  # a start of before this was looked at has begun anew there
-        (None, None, None, OF, True),  # rows in this very table, and nothing of the life
+        (None, None, None, OF, True),  # rows in this very table, and nothing of the incarnation
         (None, None, None, None, False),  # another table, or no rows
     ],
 )

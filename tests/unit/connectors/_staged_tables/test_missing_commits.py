@@ -39,7 +39,7 @@ def test_a_database_lacks_what_its_books_do_not_tell(
     assert describe_missing_commits("db", found, NEWEST, standings, None if last is None else Epoch(last)) == said
 
 
-def test_the_sign_of_a_life_tells_its_newest_committed_epoch() -> None:
+def test_the_sign_of_an_incarnation_tells_its_newest_committed_epoch() -> None:
     staged = OpenStage(JobIdentity("b" * 12), "stage", Term(1), 2.0)
     committed = {JobIdentity("a" * 12): Epoch(5), JobIdentity("b" * 12): Epoch(7)}
 

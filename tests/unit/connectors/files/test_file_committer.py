@@ -426,64 +426,70 @@ def test_a_link_is_never_the_staged_file(sink: FileSink) -> None:
     assert sink.committer(job()).probe(committable).status is CommitStatus.LOST
 
 
-# ---------------------------------------------------------------- lives
+# ---------------------------------------------------------------- incarnations
 
 
 def of(sink: FileSink, name: str = "orders") -> dict[JobIdentity | None, Any]:
-    return {life.identity: life for life in sink.committer(job(name=name)).list_incarnations(job(name=name))}
+    return {
+        incarnation.identity: incarnation
+        for incarnation in sink.committer(job(name=name)).list_incarnations(job(name=name))
+    }
 
 
-def test_a_life_is_as_old_as_the_newest_of_what_it_has_open(sink: FileSink) -> None:
+def test_an_incarnation_is_as_old_as_the_newest_of_what_it_has_open(sink: FileSink) -> None:
     for term in (1, 3, 2):
         path = staged(sink, prepared(sink, job(term, A), f"of{term}"))
         os.utime(path, (0, time.time() - 1000 * term))
-    (life,) = of(sink).values()
+    (incarnation,) = of(sink).values()
 
-    assert (life.identity, life.term, life.state) == (A, Term(3), IncarnationState.OPEN)
-    assert life.detail == staged(sink, prepared(sink, job(3, A), "of3")).name
-    assert life.place == f"file:{sink.directory}"
+    assert (incarnation.identity, incarnation.term, incarnation.state) == (A, Term(3), IncarnationState.OPEN)
+    assert incarnation.detail == staged(sink, prepared(sink, job(3, A), "of3")).name
+    assert incarnation.place == f"file:{sink.directory}"
 
 
-def test_a_life_without_anything_open_is_known_by_its_mark_or_its_parts(sink: FileSink) -> None:
+def test_an_incarnation_without_anything_open_is_known_by_its_registration_or_its_parts(sink: FileSink) -> None:
     ours = sink.committer(job(1, A))
     ours.register(job(1, A))
     ours.commit(PERMIT, prepared(sink, job(1, B)))
     ours.commit(PERMIT, prepared(sink, job(1, name="another")))
     sink.committer(job(1, B, name="another")).register(job(1, B, name="another"))
 
-    assert {identity: (life.state, life.detail, life.term) for identity, life in of(sink).items()} == {
+    assert {
+        identity: (incarnation.state, incarnation.detail, incarnation.term)
+        for identity, incarnation in of(sink).items()
+    } == {
         A: (IncarnationState.ENDED, "files of it", None),
         B: (IncarnationState.ENDED, "files of it", None),
     }
     assert of(sink, "another").keys() == {B, None}
 
 
-def test_who_takes_a_mark_leaves_its_own_in_the_place(sink: FileSink) -> None:
+def test_who_takes_a_registration_leaves_its_own_in_the_place(sink: FileSink) -> None:
     sink.committer(job(1, A)).register(job(1, A))
     theirs = prepared(sink, job(1, A))
 
     assert sink.committer(job(1, B)).retire(job(1, B), A) == [staged(sink, theirs).name]
 
     assert names(sink) == [f".aborted.orders.{A}.1.1.0.out", f".retired.orders.{A}"]
-    assert {identity: life.state for identity, life in of(sink).items()} == {A: IncarnationState.OVER}
+    assert {identity: incarnation.state for identity, incarnation in of(sink).items()} == {A: IncarnationState.OVER}
 
 
-def test_a_mark_that_is_not_there_is_taken_all_the_same(sink: FileSink) -> None:
-    """Before that life has come so far as to leave one; then it finds that it may not."""
+def test_a_registration_that_is_not_there_is_taken_all_the_same(sink: FileSink) -> None:
+    """Before that incarnation has come so far as to leave one; then it finds that it may not."""
     shutil.rmtree(sink.directory, ignore_errors=True)
 
     assert sink.committer(job(1, B)).retire(job(1, B), A) == []
     assert names(sink) == [f".retired.orders.{A}"]
 
 
-def test_output_without_an_identity_is_ended_without_a_mark(sink: FileSink) -> None:
+def test_output_without_an_identity_is_ended_without_a_registration(sink: FileSink) -> None:
     nameless, named = prepared(sink), prepared(sink, job(1, A))
 
     assert sink.committer(job(1, B)).retire(job(1, B), None) == [staged(sink, nameless).name]
     assert names(sink) == [".aborted.orders.1.1.0.out", staged(sink, named).name]
 
 
-def test_a_mark_is_durable_when_it_is_left_or_taken(sink: FileSink, tmp_path: Path) -> None:
+def test_a_registration_is_durable_when_it_is_left_or_taken(sink: FileSink, tmp_path: Path) -> None:
     sink.directory.mkdir(exist_ok=True)
     ours = sink.committer(job(1, B))
     for act, syncs in ((ours.register, 1), (ours.register, 0), (lambda ctx: ours.retire(ctx, A), 1)):
@@ -492,7 +498,7 @@ def test_a_mark_is_durable_when_it_is_left_or_taken(sink: FileSink, tmp_path: Pa
         assert len(recording.syncs) == syncs
 
 
-def test_who_has_no_identity_leaves_no_mark(sink: FileSink) -> None:
+def test_who_has_no_identity_leaves_no_registration(sink: FileSink) -> None:
     sink.committer(job()).register(job())
 
     assert not sink.directory.exists() or names(sink) == []

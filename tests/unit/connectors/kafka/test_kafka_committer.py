@@ -70,7 +70,7 @@ def stored(ours: KafkaCommittable) -> Committable:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A committer of one term of the life ``OWN``, the broker that it asks, and what that one's coordinator holds."""
+    """A committer of one term of the incarnation ``OWN``, the broker that it asks, and its coordinator's state."""
 
     committer: KafkaCommitter
     ctx: JobContext
@@ -785,7 +785,7 @@ def test_one_id_that_nobody_may_see_is_not_left_out(side: Side) -> None:
 # ---------------------------------------------------------------- orphans
 
 
-def test_orphans_are_what_earlier_terms_of_this_life_could_still_write(made: Made) -> None:
+def test_orphans_are_what_earlier_terms_of_this_incarnation_could_still_write(made: Made) -> None:
     side = made(term=3)
     for term in (1, 2, 3, 4):
         side.at.ids[of_term(term)] = Held()
@@ -844,47 +844,47 @@ def test_who_is_closed_holds_no_connection(side: Side) -> None:
     eventually(lambda: all(link.fileno() < 0 for link in side.broker.links), "the broker has seen their end")
 
 
-# ---------------------------------------------------------------- lives of one name
+# ---------------------------------------------------------------- incarnations of one name
 
 
-def lives(side: Side) -> dict[JobIdentity | None, IncarnationSign]:
-    return {life.identity: life for life in side.committer.list_incarnations(side.ctx)}
+def incarnations(side: Side) -> dict[JobIdentity | None, IncarnationSign]:
+    return {incarnation.identity: incarnation for incarnation in side.committer.list_incarnations(side.ctx)}
 
 
 def mark(identity: JobIdentity) -> str:
     return f"job.{identity}"
 
 
-def test_a_life_is_known_by_its_ids_and_by_its_mark(side: Side) -> None:
+def test_an_incarnation_is_known_by_its_ids_and_by_its_registration(side: Side) -> None:
     side.at.ids |= {mark(OWN): Held("Empty", timeout_ms=HELD_MS, started_at=-1)}
     ended = replace(COMMITTED, started_at=1_000)
     side.at.ids |= {of_term(2, OTHER): EMPTY, of_term(5, OTHER): ended, of_term(1, None): EMPTY}
 
-    found = lives(side)
+    found = incarnations(side)
 
     assert found.keys() == {OWN, OTHER, None}
     assert (found[OWN].detail, found[OWN].term, found[OWN].state) == ("its mark", None, IncarnationState.ENDED)
     assert (found[OTHER].term, found[OTHER].state) == (Term(5), IncarnationState.ENDED)
     assert found[OTHER].detail == "2 transactional ids, 0 of them with an open transaction"
-    assert {life.place for life in found.values()} == {f"kafka://{side.broker.address}"}
-    assert {life.age for life in found.values()} == {None}
+    assert {incarnation.place for incarnation in found.values()} == {f"kafka://{side.broker.address}"}
+    assert {incarnation.age for incarnation in found.values()} == {None}
 
 
-def test_a_life_with_something_open_is_open_since_the_newest_of_it(side: Side) -> None:
+def test_an_incarnation_with_something_open_is_open_since_the_newest_of_it(side: Side) -> None:
     side.at.ids |= {of_term(1): Held(started_at=now_ms() - 500_000), of_term(2): EMPTY}
     side.at.ids |= {of_term(1, slot=1): Held(started_at=now_ms() - 100_000), mark(OWN): FENCED}
 
-    (life,) = side.committer.list_incarnations(side.ctx)
+    (incarnation,) = side.committer.list_incarnations(side.ctx)
 
-    assert life.state is IncarnationState.OPEN
-    assert life.age is not None and 100 <= life.age < 400
-    assert life.detail == "3 transactional ids, 2 of them with an open transaction"
+    assert incarnation.state is IncarnationState.OPEN
+    assert incarnation.age is not None and 100 <= incarnation.age < 400
+    assert incarnation.detail == "3 transactional ids, 2 of them with an open transaction"
 
 
-def test_a_life_whose_mark_was_taken_away_is_over(side: Side) -> None:
+def test_an_incarnation_whose_registration_was_taken_away_is_over(side: Side) -> None:
     side.at.ids |= {mark(OWN): FENCED, of_term(1): EMPTY, mark(OTHER): Held("Empty", timeout_ms=HELD_MS, started_at=-1)}
 
-    found = lives(side)
+    found = incarnations(side)
 
     assert (found[OWN].state, found[OTHER].state) == (IncarnationState.OVER, IncarnationState.ENDED)
 
@@ -892,19 +892,19 @@ def test_a_life_whose_mark_was_taken_away_is_over(side: Side) -> None:
 def test_what_begins_while_it_is_looked_at_has_no_age(side: Side) -> None:
     side.at.ids[NAME] = Held(started_at=now_ms() + DAY_MS)
 
-    assert lives(side)[OWN].age == 0.0
+    assert incarnations(side)[OWN].age == 0.0
 
 
-def test_other_names_are_no_lives(side: Side) -> None:
+def test_other_names_are_no_incarnations(side: Side) -> None:
     side.at.ids |= {"job": EMPTY, "job.x": EMPTY, "other.1.0.0": EMPTY, f"job.{OWN}.1.0": EMPTY}
 
-    assert lives(side) == {}
+    assert incarnations(side) == {}
 
 
 # ---------------------------------------------------------------- marks
 
 
-def test_who_holds_leaves_a_mark_once(side: Side) -> None:
+def test_who_holds_leaves_a_registration_once(side: Side) -> None:
     side.committer.register(side.ctx)
     side.committer.register(side.ctx)
 
@@ -912,7 +912,7 @@ def test_who_holds_leaves_a_mark_once(side: Side) -> None:
     assert side.fenced() == [mark(OWN)]
 
 
-def test_a_mark_that_was_taken_away_ends_the_life(side: Side) -> None:
+def test_a_registration_that_was_taken_away_ends_the_incarnation(side: Side) -> None:
     side.at.ids[mark(OWN)] = FENCED
 
     with pytest.raises(Fenced, match="another incarnation of job 'job' took over"):
@@ -920,8 +920,8 @@ def test_a_mark_that_was_taken_away_ends_the_life(side: Side) -> None:
     assert side.fenced() == []
 
 
-def test_a_mark_that_expired_is_not_put_over_the_fence_of_who_takes_over_now(side: Side) -> None:
-    """The other one retires this life between the look and the write."""
+def test_a_registration_that_expired_is_not_put_over_the_fence_of_who_takes_over_now(side: Side) -> None:
+    """The other one retires this incarnation between the look and the write."""
     look = side.at.answers[DESCRIBE_TRANSACTIONS]
 
     def look_and_lose(request: object) -> object:
@@ -936,7 +936,7 @@ def test_a_mark_that_expired_is_not_put_over_the_fence_of_who_takes_over_now(sid
     assert side.at.ids[mark(OWN)].timeout_ms == FENCED_MS
 
 
-def test_two_supervisors_of_a_life_may_leave_its_mark_at_once(made: Made) -> None:
+def test_two_supervisors_of_an_incarnation_may_leave_its_registration_at_once(made: Made) -> None:
     side, other = made(), made(2)
     look, left = side.at.answers[DESCRIBE_TRANSACTIONS], [other]
 
@@ -968,7 +968,7 @@ def test_a_broker_that_fails_is_asked_again(side: Side, error: ErrorCode) -> Non
     assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
 
 
-def test_a_life_without_identity_has_no_mark(made: Made) -> None:
+def test_an_incarnation_without_identity_has_no_registration(made: Made) -> None:
     side = made(1, None)
 
     side.committer.register(side.ctx)
@@ -976,7 +976,7 @@ def test_a_life_without_identity_has_no_mark(made: Made) -> None:
     assert side.broker.seen == []
 
 
-# ---------------------------------------------------------------- ending another life
+# ---------------------------------------------------------------- ending another incarnation
 
 
 def test_who_succeeds_takes_the_mark_first_and_fences_until_nothing_can_write(side: Side) -> None:
@@ -991,7 +991,7 @@ def test_who_succeeds_takes_the_mark_first_and_fences_until_nothing_can_write(si
     assert side.at.ids[of_term(1)] == side.at.ids[of_term(1, None)] == Held()
 
 
-def test_output_without_an_identity_is_ended_without_a_mark(side: Side) -> None:
+def test_output_without_an_identity_is_ended_without_a_registration(side: Side) -> None:
     side.at.ids |= {of_term(1, None): Held(), of_term(1): Held()}
 
     assert side.committer.retire(side.ctx, None) == [f"{of_term(1, None)} (Ongoing)"]
@@ -1016,7 +1016,7 @@ def test_a_producer_that_starts_meanwhile_is_in_the_next_look(side: Side) -> Non
     ]
 
 
-def test_a_life_that_goes_on_all_the_same_is_said_so(side: Side) -> None:
+def test_an_incarnation_that_goes_on_all_the_same_is_said_so(side: Side) -> None:
     listed = side.at.answers[LIST_TRANSACTIONS]
     looks = 0
 

@@ -13,9 +13,9 @@ from kafka_eos.connectors.kafka.job_names import OffsetMetadata, TransactionalId
 from kafka_eos.connectors.kafka.source.group_offsets import list_group_incarnations
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
-LIFE = JobIdentity("00000000000a")
+IDENTITY = JobIdentity("00000000000a")
 IDS = {
-    f"orders.{LIFE}.3.1.2": TransactionalId("orders", LIFE, Term(3), 1, 2),
+    f"orders.{IDENTITY}.3.1.2": TransactionalId("orders", IDENTITY, Term(3), 1, 2),
     "orders.3.1.2": TransactionalId("orders", None, Term(3), 1, 2),
 }
 
@@ -30,40 +30,53 @@ def test_a_transactional_id_is_written_as_it_is_read(name: str) -> None:
     assert TransactionalId.parse(name) == IDS[name]
 
 
-@pytest.mark.parametrize("name", ["orders", f"orders.{LIFE}", "orders.3.1", f"x.orders.{LIFE}.3.1.2", "orders.3.1.x"])
+@pytest.mark.parametrize(
+    "name", ["orders", f"orders.{IDENTITY}", "orders.3.1", f"x.orders.{IDENTITY}.3.1.2", "orders.3.1.x"]
+)
 def test_other_names_are_no_transactional_ids(name: str) -> None:
     assert TransactionalId.parse(name) is None
 
 
-def test_a_mark_is_known_by_its_life() -> None:
-    assert names.registration_id("orders", LIFE) == f"orders.{LIFE}"
-    assert names.parse_registration_id(f"orders.{LIFE}") == LIFE
-    assert [names.parse_registration_id(name) for name in ("orders", "orders.3.1.2", f"orders.{LIFE}.3.1.2")] == [
+def test_a_registration_is_known_by_its_incarnation() -> None:
+    assert names.registration_id("orders", IDENTITY) == f"orders.{IDENTITY}"
+    assert names.parse_registration_id(f"orders.{IDENTITY}") == IDENTITY
+    assert [names.parse_registration_id(name) for name in ("orders", "orders.3.1.2", f"orders.{IDENTITY}.3.1.2")] == [
         None
     ] * 3
 
 
 def test_marker_groups_of_a_subtask_begin_alike() -> None:
-    assert names.marker_groups(of(LIFE), 5) == f"orders.{LIFE}.5"
+    assert names.marker_groups(of(IDENTITY), 5) == f"orders.{IDENTITY}.5"
     assert names.marker_groups(of(None), 5) == "orders.5"
 
 
 def test_a_marker_group_belongs_to_the_incarnation_of_its_transaction() -> None:
-    transaction = TransactionalId("orders", LIFE, Term(3), 5, 0)
+    transaction = TransactionalId("orders", IDENTITY, Term(3), 5, 0)
     query = TransactionalId("orders", None, Term(3), 5, 0)
 
-    assert all(names.is_marker_group(name, transaction) for name in (f"orders.{LIFE}.5.0", f"orders.{LIFE}.6.1"))
+    assert all(
+        names.is_marker_group(name, transaction) for name in (f"orders.{IDENTITY}.5.0", f"orders.{IDENTITY}.6.1")
+    )
     assert names.is_marker_group(str(query), query), "that of a streaming query"
     assert not any(
         names.is_marker_group(name, transaction)
-        for name in ("orders.5.0", f"payments.{LIFE}.5.0", f"x.orders.{LIFE}.5.0", f"orders.{LIFE}.5.0.1", "anything")
+        for name in (
+            "orders.5.0",
+            f"payments.{IDENTITY}.5.0",
+            f"x.orders.{IDENTITY}.5.0",
+            f"orders.{IDENTITY}.5.0.1",
+            "anything",
+        )
     )
 
 
 @pytest.mark.parametrize(
     ("metadata", "by"),
     [
-        (f"kafka_eos orders {LIFE} 7/3 a/9", OffsetMetadata("orders", LIFE, EpochId(Epoch(7), Term(3)), "a", 9)),
+        (
+            f"kafka_eos orders {IDENTITY} 7/3 a/9",
+            OffsetMetadata("orders", IDENTITY, EpochId(Epoch(7), Term(3)), "a", 9),
+        ),
         ("kafka_eos orders - 7/3 a/9", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)), "a", 9)),
         ("kafka_eos orders - 7/3 a/9\0", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)), "a", 9)),
         ("kafka_eos 7/3", None),
@@ -76,7 +89,7 @@ def test_the_metadata_of_an_offset_tells_who_committed_it(metadata: str | None, 
     assert OffsetMetadata.parse(metadata) == by
 
 
-@pytest.mark.parametrize("identity", [LIFE, None])
+@pytest.mark.parametrize("identity", [IDENTITY, None])
 def test_metadata_is_written_as_it_is_read(identity: JobIdentity | None) -> None:
     told = names.offset_metadata(of(identity), EpochId(Epoch(7), Term(3)))
 
@@ -86,10 +99,13 @@ def test_metadata_is_written_as_it_is_read(identity: JobIdentity | None) -> None
     assert OffsetMetadata.parse(told) == OffsetMetadata("orders", identity, EpochId(Epoch(7), Term(3)), *here)
 
 
-def test_a_life_is_listed_with_the_newest_epoch_of_its_offsets() -> None:
+def test_an_incarnation_is_listed_with_the_newest_epoch_of_its_offsets() -> None:
     """The newest term need not be that of the newest epoch: idle partitions keep what an older one committed."""
-    by = [OffsetMetadata("orders", LIFE, EpochId(Epoch(n), Term(term)), "a", n) for n, term in ((7, 3), (9, 4), (8, 4))]
+    by = [
+        OffsetMetadata("orders", IDENTITY, EpochId(Epoch(n), Term(term)), "a", n)
+        for n, term in ((7, 3), (9, 4), (8, 4))
+    ]
 
-    (sign,) = list_group_incarnations("orders", "group", [*by, OffsetMetadata("other", LIFE, by[0].epoch, "a", 1)])
+    (sign,) = list_group_incarnations("orders", "group", [*by, OffsetMetadata("other", IDENTITY, by[0].epoch, "a", 1)])
 
-    assert (sign.identity, sign.term, sign.committed, sign.process) == (LIFE, Term(4), Epoch(9), ("a", 9))
+    assert (sign.identity, sign.term, sign.committed, sign.process) == (IDENTITY, Term(4), Epoch(9), ("a", 9))

@@ -69,7 +69,7 @@ def test_a_log_is_stored_as_a_line_and_frames_behind_their_lengths(tmp_path: Pat
 
 
 def test_what_a_killed_attempt_has_left_is_no_part_of_a_log(tmp_path: Path) -> None:
-    (tmp_path / "frames").write_bytes(b"of another life")
+    (tmp_path / "frames").write_bytes(b"of another incarnation")
     storage = MemoryStorage()
     stored = store(storage, tmp_path / "frames", "first", [b"a"])
 

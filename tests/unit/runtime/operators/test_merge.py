@@ -206,7 +206,7 @@ epochs = st.lists(st.lists(st.tuples(batches, st.booleans()), max_size=6), min_s
 small_parts = st.fixed_dictionaries(
     {"keys_per_partial_aggregate": st.integers(1, 3), "partial_aggregate_buckets": st.integers(1, 3)}
 )
-lives = st.lists(st.tuples(st.integers(1, 3), epochs), min_size=1, max_size=3)
+runs = st.lists(st.tuples(st.integers(1, 3), epochs), min_size=1, max_size=3)
 """Each with its parallelism, and its epochs."""
 
 
@@ -216,16 +216,16 @@ def numbered() -> Plan:
 
 
 @examples(25)
-@given(lives, st.sampled_from(SCRATCHES), small_parts)
-def test_each_key_has_one_output_an_epoch_in_whichever_life_and_however_many_keys_a_part_holds(
-    lives: Any, scratch: Opened, limits: dict[str, int]
+@given(runs, st.sampled_from(SCRATCHES), small_parts)
+def test_each_key_has_one_output_an_epoch_in_whichever_run_and_however_many_keys_a_part_holds(
+    runs: Any, scratch: Opened, limits: dict[str, int]
 ) -> None:
     """Numbers of a partition keep their order, whatever was set aside, put together, restored and rescaled."""
     wanted: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     updates, offsets = Counter[str](), Counter[int]()
     handles: list[StateHandle] = []
     identities: list[str] = []
-    for parallelism, epochs in lives:
+    for parallelism, epochs in runs:
         with set_limits(**limits), job(numbered(), parallelism, handles, scratch) as running:
             running.offsets.update(offsets)
             parts = 0

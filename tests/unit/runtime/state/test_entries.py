@@ -151,7 +151,7 @@ def test_lists_grow_over_restarts_and_rescaling(world: World, parallelism: int) 
         assert longest == [1, 2, *range(3, len(longest)), 99]
 
 
-def test_lists_go_on_where_no_mark_was_stored(world: World) -> None:
+def test_lists_go_on_where_no_registration_was_stored(world: World) -> None:
     """Rows that somebody else made."""
     backend = world.open()
     add(backend.value(LIST), "k", 1, 2)

@@ -230,7 +230,7 @@ def test_a_share_of_a_list_goes_on_behind_the_highest_element_of_those_that_it_c
     assert [part.next_entry() for part in parts] == [5, 5, 2]
 
 
-def test_a_list_that_lost_its_mark_goes_on_behind_its_rows(world: World) -> None:
+def test_a_list_that_lost_its_registration_goes_on_behind_its_rows(world: World) -> None:
     """One that was made offline has none, and of its rows the highest counts."""
     backend = world.open()
     state: Any = backend.value(LIST)
