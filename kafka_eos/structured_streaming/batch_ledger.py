@@ -29,7 +29,7 @@ from kafka_eos.storage import object_names as paths
 class PreparedBatch(records.StoredRecord, frozen=True, kw_only=True):
     """One attempt at a batch whose transactions are all prepared. Spark decides whether they are committed."""
 
-    FORMAT: ClassVar[str] = "prepared-batch"
+    FORMAT: ClassVar[str] = "batch"
 
     batch: int
     term: int
