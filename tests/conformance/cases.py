@@ -304,8 +304,8 @@ CASES: Mapping[str, Case] = {
             "nobody": sum(n % 20 >= 12 or (n >= N // 2 and n % 20 in (8, 9)) for n in range(N)),
         },
     ),
-    "asked": Case(
-        pipelines.asked,
+    "requests": Case(
+        pipelines.async_requests,
         _once,
         # Which answer comes first is chance, but not what it is called; nor what is in a window of event time.
         {

@@ -461,7 +461,7 @@ TWO = ("input", "second")
 LEFT_ALONE, RIGHT_ALONE = OutputTag("left-alone", Payment), OutputTag("right-alone", Payment)
 
 
-def asked(pipeline: Pipeline, at: Names) -> None:
+def async_requests(pipeline: Pipeline, at: Names) -> None:
     """Rows that wait for answers, in order and as they come, one behind the other; and windows behind them."""
     read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
     again = retries(3, first=0.001, most=0.01)

@@ -20,11 +20,11 @@ TURNS = ("embedded-3", "spark", "embedded-1")
 HELD = {
     "looked-up": (("rated-then", "left"), ("rated-then", "right")),
     "ruled": (("applied-broadcast", "rules"),),
-    "asked": (("rated", "answers"),),
+    "requests": (("rated", "answers"),),
 }
 """By case: states that have something at the end of each turn, which the next one goes on with."""
 
-UNPROVEN = {"asked"}
+UNPROVEN = {"requests"}
 """Cases that the audit cannot judge. Nobody knows what is lost behind services: none is asked again."""
 
 
@@ -57,7 +57,7 @@ def thirds(case: Case) -> list[Mapping[str, list[Fed]]]:
         campaign("matched", "savepoints"),
         campaign("ruled", "savepoints"),
         campaign("looked-up", "savepoints"),
-        campaign("asked", "savepoints"),
+        campaign("requests", "savepoints"),
         campaign("windowed", "savepoints"),
     ],
 )

@@ -271,7 +271,7 @@ def commit(committer: LakeCommitter, epoch: EpochId, committables: Sequence[Comm
     return {*committer.commit_all(permit(committer, epoch, committables), committables)}
 
 
-def standings(committer: LakeCommitter, committables: Sequence[Committable]) -> set[CommitStatus]:
+def statuses(committer: LakeCommitter, committables: Sequence[Committable]) -> set[CommitStatus]:
     return {probe.status for probe in committer.probe_all(committables)}
 
 
@@ -286,7 +286,7 @@ def expect_fences(lake: Lake, *, keyed: bool) -> None:
     old = lake_job.recovered(1)
     assert commit(old, at(1, 1), lake_job.prepared(1, 1, [1, 2])) == {CommitOutcome.COMMITTED}
     decided, orphans = lake_job.prepared(1, 2, [2, 3]), lake_job.prepared(1, 3, [4])
-    assert standings(old, [*decided, *orphans]) == {CommitStatus.PREPARED}
+    assert statuses(old, [*decided, *orphans]) == {CommitStatus.PREPARED}
     right = permit(old, at(2, 1), decided)
 
     new = lake_job.committer()
@@ -297,5 +297,5 @@ def expect_fences(lake: Lake, *, keyed: bool) -> None:
     assert {*new.commit_all(right, decided)} == {CommitOutcome.ALREADY}
     with pytest.raises(Fenced):
         old.register(lake_job.context(1))
-    assert standings(new, orphans) == {CommitStatus.LOST}
+    assert statuses(new, orphans) == {CommitStatus.LOST}
     assert lake.rows() == ([1, 2, 3] if keyed else [1, 2, 2, 3])

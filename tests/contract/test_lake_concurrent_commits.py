@@ -15,7 +15,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._lake.committer import LakeCommitter
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import Term
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, permit, statuses
 from tests.contract.test_lake_upserts import KeyedDelta, KeyedIceberg, left
 from tests.marks import campaign
 from tests.waiting import PATIENCE
@@ -75,7 +75,7 @@ def test_two_jobs_that_write_one_table_lose_and_double_nothing_of_each_other(lak
         committer = lake_job.committer()
         committer.register(lake_job.context(2))
         assert committer.abort_leftovers(lake_job.context(2)) == []
-        assert standings(committer, committables) == {CommitStatus.COMMITTED}
+        assert statuses(committer, committables) == {CommitStatus.COMMITTED}
     assert left(lake) == set()
 
 

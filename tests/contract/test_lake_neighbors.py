@@ -15,7 +15,7 @@ from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.committer import LakeCommitter
 from kafka_eos.core.errors import Bug, CommittableLost
 from kafka_eos.core.ids import EpochId, Term
-from tests.contract.lakes import COLUMNS, DeltaLake, LakeJob, at, commit, permit, standings
+from tests.contract.lakes import COLUMNS, DeltaLake, LakeJob, at, commit, permit, statuses
 from tests.contract.test_lake_concurrent_commits import Other
 from tests.contract.test_lake_upserts import CutOff, KeyedDelta, cut_off_at, left, once, rows, staged
 
@@ -100,7 +100,7 @@ def test_a_recovery_removes_what_older_terms_of_its_own_incarnation_have_staged(
     assert removed == names.LakeCommittable.read(old[0].payload).file
     for each, made in ((lake_job, current), (another, foreign[0]), (other, foreign[1])):
         committer = each.committer()
-        assert standings(committer, made) == {CommitStatus.PREPARED}
+        assert statuses(committer, made) == {CommitStatus.PREPARED}
         epoch = names.LakeCommittable.read(made[0].payload).part.epoch
         assert commit(committer, epoch, made) == {CommitOutcome.COMMITTED}
     assert lake.rows() == [2, 3, 4]

@@ -23,7 +23,7 @@ from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMetadata
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Term
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, RestLake, at, commit, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, RestLake, at, commit, permit, statuses
 from tests.marks import campaign
 
 
@@ -163,7 +163,7 @@ def test_what_was_committed_is_known_when_others_have_compacted_and_forgotten_ev
 
     again = lake_job.recovered(2)
 
-    assert standings(again, committables) == {CommitStatus.COMMITTED}
+    assert statuses(again, committables) == {CommitStatus.COMMITTED}
     assert {*again.commit_all(right, committables)} == {CommitOutcome.ALREADY}
     assert lake.rows() == [1, 2]
     assert commit(again, at(2, 2), lake_job.prepared(2, 2, [3])) == {CommitOutcome.COMMITTED}
@@ -221,13 +221,13 @@ def test_a_number_that_comes_again_after_going_back_is_another_epoch(lake: Lake,
     commit(old, at(1, 1), first)
     lost = lake_job.prepared(1, 2, [2])
     new = lake_job.recovered(2)
-    assert standings(new, lost) == {CommitStatus.LOST}
+    assert statuses(new, lost) == {CommitStatus.LOST}
 
     again = lake_job.prepared(2, 2, [2])
     assert commit(new, at(2, 2), again) == {CommitOutcome.COMMITTED}
 
-    assert standings(new, again) == {CommitStatus.COMMITTED}
-    assert standings(new, lost) == {CommitStatus.UNKNOWN}
+    assert statuses(new, again) == {CommitStatus.COMMITTED}
+    assert statuses(new, lost) == {CommitStatus.UNKNOWN}
     assert lake.rows() == [1, 2]
 
 
@@ -237,7 +237,7 @@ def test_an_epoch_that_was_given_up_goes_with_the_next_one(lake: Lake, lake_job:
     committables = [*lake_job.sealed(writer, 1, 1, [1]), *lake_job.sealed(writer, 1, 2, [2])]
 
     assert commit(committer, at(2, 1), committables) == {CommitOutcome.COMMITTED}
-    assert standings(committer, committables) == {CommitStatus.COMMITTED}
+    assert statuses(committer, committables) == {CommitStatus.COMMITTED}
     assert lake.rows() == [1, 2]
 
 
@@ -290,7 +290,7 @@ def test_a_log_that_knows_nothing_of_the_incarnation_tells_nothing(
 
         assert probe.status is CommitStatus.UNKNOWN
         assert "has no entry of this job" in probe.detail
-    assert standings(lake_job.committer(), lake_job.prepared(3, 2, [2])) == {CommitStatus.PREPARED}
+    assert statuses(lake_job.committer(), lake_job.prepared(3, 2, [2])) == {CommitStatus.PREPARED}
 
 
 def test_a_staged_file_that_a_clean_up_has_taken_is_lost_and_not_committed(lake: Lake, lake_job: LakeJob) -> None:
@@ -301,7 +301,7 @@ def test_a_staged_file_that_a_clean_up_has_taken_is_lost_and_not_committed(lake:
         (path,) = lake.where.rglob(name)
         path.unlink()
 
-    assert standings(committer, committables) == {CommitStatus.LOST}
+    assert statuses(committer, committables) == {CommitStatus.LOST}
     with pytest.raises(CommittableLost, match="no commit of .* names it"):
         committer.commit_all(right, committables)
     assert lake.rows() == []

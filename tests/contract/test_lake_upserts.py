@@ -31,7 +31,7 @@ from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, commit, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, LakeJob, at, commit, permit, statuses
 
 Row = tuple[int, str | None]
 
@@ -112,7 +112,7 @@ def test_rows_of_several_writers_and_of_an_epoch_that_was_given_up_are_one_versi
 
     assert rows(lake) == [(1, "new"), (2, "only here"), (3, "other")]
     assert lake.versions() == versions + 1
-    assert standings(committer, committables) == {CommitStatus.COMMITTED}
+    assert statuses(committer, committables) == {CommitStatus.COMMITTED}
     assert left(lake) == set()
 
 
@@ -264,7 +264,7 @@ def test_files_of_a_commit_that_was_cut_off_go_and_another_attempt_makes_its_own
         with pytest.raises(CutOff):
             commit(committer, at(2, 1), committables)
     assert len(left(lake)) > 2
-    assert standings(lake_job.committer(), committables) == {CommitStatus.PREPARED}
+    assert statuses(lake_job.committer(), committables) == {CommitStatus.PREPARED}
 
     again = lake_job.committer()
     again.register(lake_job.context(2))
@@ -392,7 +392,7 @@ def test_a_staged_file_that_is_gone_is_lost(lake: Lake, lake_job: LakeJob) -> No
     for path in lake.where.rglob(f"{CONTROL}/.staged*"):
         path.unlink()
 
-    assert standings(committer, committables) == {CommitStatus.LOST}
+    assert statuses(committer, committables) == {CommitStatus.LOST}
 
 
 def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(

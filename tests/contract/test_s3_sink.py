@@ -165,7 +165,7 @@ def test_the_object_of_an_epoch_lists_what_sinks_that_ask_for_it_have_written(st
 # ---------------------------------------------------------------- what is there, and what is not
 
 
-def standing(sink: FileSink, committable: Committable) -> CommitStatus:
+def status_of(sink: FileSink, committable: Committable) -> CommitStatus:
     return sink.committer(job(2)).probe(committable).status
 
 
@@ -180,7 +180,7 @@ def test_an_upload_that_a_rule_of_the_bucket_removed_is_unknown_and_a_trace_deci
     with pytest.raises(CommittableLost, match="lifecycle rule"):
         sink.committer(job()).commit(PERMIT, committable)
     store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/.aborted.orders.1.1.0.out", Body=b"")
-    assert standing(sink, committable) is CommitStatus.LOST
+    assert status_of(sink, committable) is CommitStatus.LOST
 
 
 def test_an_object_of_somebody_else_under_the_name_is_not_replaced(sink: FileSink, store: Store) -> None:
@@ -188,7 +188,7 @@ def test_an_object_of_somebody_else_under_the_name_is_not_replaced(sink: FileSin
     name = str(committable.payload["name"])
     store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/{name}", Body=b"else")
 
-    assert standing(sink, committable) is CommitStatus.LOST
+    assert status_of(sink, committable) is CommitStatus.LOST
     with pytest.raises(CommittableLost, match="move it away"):
         sink.committer(job()).commit(PERMIT, committable)
     assert store.read(name) == b"else"
@@ -224,9 +224,9 @@ def test_a_commit_that_died_before_it_completed_is_prepared_until_it_is_undone(
         patch.setattr(Bucket, dies, away)
         with pytest.raises(Retryable):
             sink.committer(job()).commit(PERMIT, committable)
-    assert standing(sink, committable) is CommitStatus.PREPARED
+    assert status_of(sink, committable) is CommitStatus.PREPARED
     assert sink.committer(job(2)).abort_leftovers(job(2)) == [committable.payload["name"]]
-    assert standing(sink, committable) is CommitStatus.LOST
+    assert status_of(sink, committable) is CommitStatus.LOST
 
 
 def test_a_completion_whose_answer_was_lost_is_committed(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_a_completion_that_is_done_and_answered_with_an_error_is_committed_once(
             committer.commit(PERMIT, committable)
         assert 0 < liar.told <= lies
 
-        assert standing(sink, committable) is CommitStatus.COMMITTED
+        assert status_of(sink, committable) is CommitStatus.COMMITTED
         assert committer.commit(PERMIT, committable) is CommitOutcome.ALREADY
     assert [store.read(name) for name in store.parts()] == [b'"x"\n']
     assert store.uploads() == []
@@ -283,7 +283,7 @@ def test_two_processes_that_commit_the_same_upload_at_once_both_succeed(
     except Retryable:
         assert committer.commit(PERMIT, committable) is CommitOutcome.ALREADY
 
-    assert (standing(sink, committable), store.uploads()) == (CommitStatus.COMMITTED, [])
+    assert (status_of(sink, committable), store.uploads()) == (CommitStatus.COMMITTED, [])
     assert [store.read(name) for name in store.parts()] == [b'"x"\n']
 
 
@@ -299,7 +299,7 @@ def test_an_abort_while_a_commit_is_under_way_ends_in_one_of_both(
     monkeypatch.setattr(Bucket, "complete", late)
     with pytest.raises(CommittableLost, match="committed or aborted by another process"):
         sink.committer(job()).commit(PERMIT, committable)
-    assert (standing(sink, committable), store.parts()) == (CommitStatus.LOST, [])
+    assert (status_of(sink, committable), store.parts()) == (CommitStatus.LOST, [])
 
 
 def test_traces_go_when_a_later_term_proves_that_nobody_asks_for_them(sink: FileSink, store: Store) -> None:

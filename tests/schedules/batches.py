@@ -62,7 +62,7 @@ class _BatchRun:
                 sink.forget()
             return
         job.decide(spec.epoch, acked.positions, acked.states, acked.committables)
-        job.told["batches"] += 1
+        job.counts["batches"] += 1
 
     def _ends(self, *, whole: bool) -> Mapping[str, Positions]:
         known = self._job.decided.positions

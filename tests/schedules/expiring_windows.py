@@ -18,7 +18,7 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import Clocks
 from kafka_eos.core.records import Record
 from kafka_eos.plan.window_assigners import RowCountWindows
-from tests.schedules.job import Dealt, Named
+from tests.schedules.job import ProvenanceSink, RandomSplitSource
 from tests.schedules.pipelines import Case, all_of, keyed, rows
 from tests.unit.runtime.operators.test_windows import Row
 
@@ -83,7 +83,7 @@ class _Witness(ProcessFunction[str, Row, Any]):
         else:
             self._held.put([number, held])
         if number % every == 0:
-            yield self._verb.told(key, Window(number - len(held), number), tuple(map(tuple, held)))
+            yield self._verb.emit(key, Window(number - len(held), number), tuple(map(tuple, held)))
 
 
 def expiring(case: Case) -> None:
@@ -91,13 +91,15 @@ def expiring(case: Case) -> None:
     chance = case.chance
     clock: Clocks = chance.choice(["processing", "event"])
     ttl = Ttl(chance.choice([0.003, 0.030, 0.200, _LONG]), clock, chance.choice(["write", "read-write"]))
-    splits, first = rows(chance, case.most, chance.choice([0, 30])), case.clock - 1_000_000
-    told = {
+    splits, first = rows(chance, case.max_rows, chance.choice([0, 30])), case.clock - 1_000_000
+    splits_of_rows = {
         split: [Record(row[0], row, timestamp=first + row[1] if chance.random() < 0.95 else -1) for row in mine]
         for split, mine in splits.items()
     }
     read: Stream[Any] = case.pipeline.source(
-        Dealt("stream", told, chance, dated=True), name="stream", on_error=DeadLetters(Named())
+        RandomSplitSource("stream", splits_of_rows, chance, dated=True),
+        name="stream",
+        on_error=DeadLetters(ProvenanceSink()),
     )
     by_key = keyed(read.map(lambda record: record.value, name="rows"), "by-key")
     for kind in ("one-by-one", *chance.sample(sorted(set(_KINDS) - {"one-by-one"}), 2)):
@@ -131,7 +133,7 @@ class _Verb:
             raise ValueError("bad")
         return row[2], self._case.clock
 
-    def told(self, key: str, window: Window, found: _Rows) -> Any:
+    def emit(self, key: str, window: Window, found: _Rows) -> Any:
         return key, window.start, window.end, tuple(map(tuple, found))
 
 
@@ -141,7 +143,7 @@ class _Folded(_Verb):
     def of(self, windows: Any, name: str) -> Stream[Any]:
         found: Stream[Any] = windows.fold(
             name=name, init=tuple, step=lambda acc, row: (*acc, self.numbered(row)), merge=lambda a, b: (*a, *b),
-            emit=self.told, state=_Rows,
+            emit=self.emit, state=_Rows,
         )  # fmt: skip
         return found
 
@@ -151,8 +153,8 @@ class _Aggregated(_Verb):
 
     def of(self, windows: Any, name: str) -> Stream[Any]:
         found = windows.aggregate(_Collected(self.numbered), name=name)
-        told: Stream[Any] = found.map(lambda row: self.told(row.key, Window(row.start, row.end), row.value))
-        return told
+        result: Stream[Any] = found.map(lambda row: self.emit(row.key, Window(row.start, row.end), row.value))
+        return result
 
 
 class _Processed(_Verb):
@@ -160,17 +162,17 @@ class _Processed(_Verb):
 
     def of(self, windows: Any, name: str) -> Stream[Any]:
         found: Stream[Any] = windows.process(
-            lambda key, window, rows: [self.told(key, window, tuple(map(self.numbered, rows)))], name=name
+            lambda key, window, rows: [self.emit(key, window, tuple(map(self.numbered, rows)))], name=name
         )
         return found
 
     def numbered(self, row: Row) -> tuple[int, int]:
         return row[2], 0
 
-    def told(self, key: str, window: Window, found: _Rows) -> Any:
+    def emit(self, key: str, window: Window, found: _Rows) -> Any:
         if found[-1][0] % _BAD == 0:
             raise ValueError("bad")
-        return super().told(key, window, found)
+        return super().emit(key, window, found)
 
 
 def _check(case: Case, ttl: Ttl, every: list[Row]) -> None:

@@ -38,8 +38,8 @@ from kafka_eos.testing.memory_sink import MemoryWriter
 IDENTITY = "0123456789ab"
 
 
-class Dealt(ListSource):
-    """The rows of some splits, of which a reader brings now some of this one, now of that one, and now none."""
+class RandomSplitSource(ListSource):
+    """A source whose readers return a random number of rows of a random split, or none."""
 
     def __init__(self, name: str, splits: Mapping[int, Sequence[Any]], chance: Random, dated: bool = False) -> None:
         """``dated``: rows have a ``timestamp`` of their own."""
@@ -48,11 +48,11 @@ class Dealt(ListSource):
         self.chance, self.dated = chance, dated
 
     def reader(self, ctx: TaskContext, positions: Positions) -> ListReader:
-        return _DealtReader(self, ctx.operator, positions)
+        return _RandomSplitReader(self, ctx.operator, positions)
 
 
-class _DealtReader(ListReader):
-    _source: Dealt
+class _RandomSplitReader(ListReader):
+    _source: RandomSplitSource
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
         source = self._source
@@ -69,17 +69,17 @@ class _DealtReader(ListReader):
         return Batch(values, range(len(values)), origin)
 
 
-class Named(MemorySink):
-    """Keeps with each value what its output calls itself."""
+class ProvenanceSink(MemorySink):
+    """A sink that stores each value with the identity in its provenance."""
 
     def __init__(self) -> None:
         super().__init__()
         self.by_epoch: list[list[Any]] = []
         """The values of each epoch."""
         self.committed_epoch = 0
-        """The newest one, of which each writer is told."""
+        """The newest committed epoch, of which each writer is notified."""
         self.writers = set[tuple[object, ...]]()
-        """How each calls itself, in all runs."""
+        """Term, subtask and attempt of each writer, in all runs."""
 
     def end_epoch(self) -> None:
         """All of an epoch is committed."""
@@ -87,7 +87,7 @@ class Named(MemorySink):
         self.by_epoch.append([value for _, value in self.committed[before:]])
 
     def writer(self, ctx: TaskContext) -> MemoryWriter:
-        return _NamedWriter(self, ctx)
+        return _ProvenanceWriter(self, ctx)
 
     @property
     def values(self) -> Counter[Any]:
@@ -95,32 +95,32 @@ class Named(MemorySink):
 
     @property
     def doubled(self) -> list[str]:
-        """Names that are there twice."""
+        """Identities that were committed twice."""
         return [name for name, count in Counter(name for name, _ in self.committed).items() if count > 1]
 
     def forget(self) -> None:
-        """Who wrote what is not committed is dead."""
+        """Drop uncommitted output: its writers are dead."""
         self._prepared.clear()
         self._open.clear()
 
 
-class _NamedWriter(MemoryWriter):
-    """Fails if another one of its run has its number, or if it seals an epoch before it was told of the last."""
+class _ProvenanceWriter(MemoryWriter):
+    """Fails if another writer has its term, subtask and attempt, or if it seals before it is notified of a commit."""
 
-    _sink: Named
+    _sink: ProvenanceSink
 
-    def __init__(self, sink: Named, ctx: TaskContext) -> None:
+    def __init__(self, sink: ProvenanceSink, ctx: TaskContext) -> None:
         super().__init__(sink, ctx)
         name = (ctx.job.term, ctx.subtask, ctx.attempt)
         assert name not in sink.writers, "two writers of a sink have one number"
         sink.writers.add(name)
-        self._told = sink.committed_epoch
+        self._notified = sink.committed_epoch
 
     def notify_committed(self, epoch: EpochId) -> None:
-        self._told = epoch.epoch.n
+        self._notified = epoch.epoch.n
 
     def seal(self, epoch: EpochId) -> PreCommit:
-        assert self._told == self._sink.committed_epoch, "a writer was not told of an epoch that is committed"
+        assert self._notified == self._sink.committed_epoch, "a writer was not notified of a committed epoch"
         return super().seal(epoch)
 
     def write(self, batch: Batch[Any]) -> None:
@@ -140,14 +140,14 @@ class Decided:
 
 @dataclass
 class Job:
-    """``sinks`` are all of the plan's. ``told`` counts what has happened, for those who want it to happen."""
+    """``sinks`` are all of the plan's. ``counts``: events that the tests require to have happened."""
 
     plan: Plan
     directory: Path
     chance: Random
     settings: Settings
     storage: MemoryStorage = field(default_factory=MemoryStorage)
-    told: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     term: int = 0
     longest_run: float = 3.3
     """Decimal logarithm of the turns that a run may last."""
@@ -193,7 +193,7 @@ class Job:
     def begin(self) -> int:
         """Another run; its term."""
         self.term += 1
-        self.told["rows under way restored"] += bool(self.decided.in_flight)
+        self.counts["rows under way restored"] += bool(self.decided.in_flight)
         for sink in self.sinks:
             sink.forget()
         return self.term
@@ -217,4 +217,4 @@ class Job:
         known = self.decided.positions
         moved = {name: {**splits, **positions.get(name, {})} for name, splits in known.items()}
         self.decided = Decided(epoch, moved, states, in_flight)
-        self.told["epochs"] += 1
+        self.counts["epochs"] += 1

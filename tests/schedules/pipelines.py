@@ -35,7 +35,7 @@ from kafka_eos import (
     tumbling,
 )
 from kafka_eos.core.records import Record
-from tests.schedules.job import Dealt, Named
+from tests.schedules.job import ProvenanceSink, RandomSplitSource
 from tests.unit.runtime.operators import test_as_of_joins, test_joins, test_patterns
 from tests.unit.runtime.operators.test_windows import Row
 
@@ -49,12 +49,12 @@ _END: Row = ("z", 10_000, 0)
 
 @dataclass
 class Case:
-    """A pipeline under construction. ``most``: rows of a split. ``check`` raises AssertionError."""
+    """A pipeline under construction. ``max_rows``: rows of a split. ``check`` raises AssertionError."""
 
     pipeline: Pipeline
     chance: Random
-    most: int
-    sinks: dict[str, Named] = field(default_factory=dict)
+    max_rows: int
+    sinks: dict[str, ProvenanceSink] = field(default_factory=dict)
     checks: list[Callable[[], None]] = field(default_factory=list)
     clock: int = 1_700_000_000_000
     """Processing time; goes on with each look."""
@@ -71,12 +71,12 @@ class Case:
         return self.clock
 
     def sink(self, stream: Stream[Any], name: str) -> None:
-        self.sinks[name] = Named()
+        self.sinks[name] = ProvenanceSink()
         stream.sink(self.sinks[name], name=f"{name}-sink")
 
     def read(self, name: str, splits: Mapping[int, Sequence[Row]], strategy: WatermarkStrategy) -> Stream[Row]:
         rows = {split: [*mine, _END] for split, mine in splits.items()}
-        source: Stream[Row] = self.pipeline.source(Dealt(name, rows, self.chance), name=name)
+        source: Stream[Row] = self.pipeline.source(RandomSplitSource(name, rows, self.chance), name=name)
         return source.with_timestamps(lambda row: row[1], watermarks=strategy)
 
     def values(self, *names: str) -> Counter[Any]:
@@ -97,11 +97,11 @@ class Case:
             check()
 
 
-def rows(chance: Random, most: int, disorder: int) -> dict[int, list[Row]]:
+def rows(chance: Random, max_rows: int, disorder: int) -> dict[int, list[Row]]:
     """Of each split, out of order by so much; no two have the same number."""
     found: dict[int, list[Row]] = {}
     for split in _SPLITS:
-        times = [chance.randint(-20, _SPAN) for _ in range(chance.randint(0, most))]
+        times = [chance.randint(-20, _SPAN) for _ in range(chance.randint(0, max_rows))]
         times.sort(key=lambda at: at + chance.randint(0, disorder))
         found[split] = [(chance.choice(_KEYS), at, split * 1000 + n) for n, at in enumerate(times)]
     return found
@@ -126,7 +126,7 @@ def joins(case: Case) -> None:
     """Two joins, windows and a pattern, and rows that are late for each of them."""
     bound = case.chance.choice([0, 5])
     strategy = bounded(bound / 1000) if bound else monotonic()
-    sides = {side: rows(case.chance, case.most, bound + 15) for side in ("left", "right")}
+    sides = {side: rows(case.chance, case.max_rows, bound + 15) for side in ("left", "right")}
     left, right = (keyed(case.read(side, splits, strategy), f"by-{side}") for side, splits in sides.items())
     for kind in case.chance.sample([*test_joins.INTERVALS, "tumbling"], 2):
         joined = test_joins.joined(connect(left, right), kind, late=True, name=kind)
@@ -184,8 +184,8 @@ def _pattern(case: Case, stream: KeyedStream[str, Row], splits: Mapping[int, Seq
     def wanted() -> Counter[Any]:
         late = case.values("match-late")
         placed = [(row, (split, n)) for split, mine in splits.items() for n, row in enumerate(mine)]
-        told = test_patterns.batch_computed(pattern, [each for each in placed if tuple(each[0]) not in late])
-        return Counter(value for (_, value), n in told.items() for _ in range(n))
+        expected = test_patterns.batch_computed(pattern, [each for each in placed if tuple(each[0]) not in late])
+        return Counter(value for (_, value), n in expected.items() for _ in range(n))
 
     case.expect(["match", "over"], wanted)
 
@@ -194,7 +194,7 @@ def windows(case: Case) -> None:
     """Windows and joins of which a row may come too late for a part: here none does."""
     disorder = case.chance.choice([0, 8])
     strategy = bounded(disorder / 1000) if disorder else monotonic()
-    sides = {side: rows(case.chance, case.most, disorder) for side in ("left", "right")}
+    sides = {side: rows(case.chance, case.max_rows, disorder) for side in ("left", "right")}
     left, right = (keyed(case.read(side, splits, strategy), f"by-{side}") for side, splits in sides.items())
     kinds: dict[str, Any] = {"sliding": sliding(seconds=0.010, every=0.004), "session": session(gap=0.004)}
     for kind, verb in kinds.items():
@@ -212,8 +212,8 @@ def windows(case: Case) -> None:
 
 
 def _untold(kind: str, sides: Mapping[str, Mapping[int, Sequence[Row]]]) -> Counter[Any]:
-    told = test_joins.batch_computed(kind, all_of(sides["left"]), all_of(sides["right"]))
-    return Counter(value for (_, value), n in told.items() for _ in range(n))
+    expected = test_joins.batch_computed(kind, all_of(sides["left"]), all_of(sides["right"]))
+    return Counter(value for (_, value), n in expected.items() for _ in range(n))
 
 
 def _summed(kind: str, every: Sequence[Row]) -> Counter[Any]:
@@ -237,7 +237,7 @@ def tables(case: Case) -> None:
     """No row before the table is whole; and of each row what the table had at its time."""
     disorder = case.chance.choice([0, 8])
     strategy = bounded(disorder / 1000) if disorder else monotonic()
-    stream, versions = rows(case.chance, case.most, disorder), rows(case.chance, case.most, disorder)
+    stream, versions = rows(case.chance, case.max_rows, disorder), rows(case.chance, case.max_rows, disorder)
     # A key is in one partition of the table, and one in three versions takes it away.
     for split in _SPLITS:
         versions[split] = [(_KEYS[split::4][n % 3], at, 1 + n % 3) for _, at, n in versions[split]]
@@ -246,7 +246,7 @@ def tables(case: Case) -> None:
     by_key = keyed(case.read("stream", stream, strategy), "by-key")
     upserts = {split: [_upsert(row) for row in [*mine, _END]] for split, mine in versions.items()}
     table: Any = case.pipeline.table(
-        Dealt("table", upserts, case.chance, dated=True), name="table", values=Record[str, Rate]
+        RandomSplitSource("table", upserts, case.chance, dated=True), name="table", values=Record[str, Rate]
     )
     dated = table.with_timestamps(lambda record: record.timestamp, watermarks=strategy)
     for outer, verb in ((False, by_key.join_as_of), (True, by_key.left_join_as_of)):
@@ -293,11 +293,11 @@ class Met(KeyedBroadcastProcessFunction[str, Row, tuple[str, int], Any]):
 
 def rules(case: Case) -> None:
     """Rows of a key keep their order, and no rule goes back for it. ``JobProcess.decide`` compares the copies."""
-    splits = rows(case.chance, case.most, 0)
+    splits = rows(case.chance, case.max_rows, 0)
     changes = {split: [(f"{split}-{case.chance.randint(0, 3)}", n) for n in range(30)] for split in range(3)}
-    told: Stream[Any] = case.pipeline.source(Dealt("rules", changes, case.chance), name="rules")
+    rules: Stream[Any] = case.pipeline.source(RandomSplitSource("rules", changes, case.chance), name="rules")
     stream = keyed(case.read("stream", splits, monotonic()), "by-key")
-    made = connect(stream, told.broadcast(values=tuple)).process(Met, name="meet")
+    made = connect(stream, rules.broadcast(values=tuple)).process(Met, name="meet")
     case.sink(made.filter(lambda each: len(each) > 2), "met")
     case.sink(made.filter(lambda each: len(each) == 2), "timers")
     every = all_of(splits)
@@ -320,7 +320,7 @@ def rules(case: Case) -> None:
 
 def requests(case: Case) -> None:
     """Each row has one answer; windows behind miss none, and call none late."""
-    splits = rows(case.chance, case.most, 0)
+    splits = rows(case.chance, case.max_rows, 0)
     nap = Random(case.chance.random())
 
     async def itself(row: Row) -> Row:

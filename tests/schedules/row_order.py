@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka_eos import ProcessContext, ProcessFunction, Stream
 from kafka_eos.abc.sink import DeadLetters
-from tests.schedules.job import Dealt, Named
+from tests.schedules.job import ProvenanceSink, RandomSplitSource
 from tests.schedules.pipelines import Case
 
 _SPLITS = range(4)
@@ -24,13 +24,13 @@ Row = tuple[str, int, int]
 """Key, split, and how many rows of both were before it."""
 
 
-def _dealt(case: Case) -> dict[int, list[Row]]:
+def _random_splits(case: Case) -> dict[int, list[Row]]:
     """Of each split."""
     found: dict[int, list[Row]] = {}
     for split in _SPLITS:
         before = Counter[str]()
         found[split] = []
-        for _ in range(case.chance.randint(case.most // 2, 2 * case.most)):
+        for _ in range(case.chance.randint(case.max_rows // 2, 2 * case.max_rows)):
             key = case.chance.choice(_KEYS)
             found[split].append((key, split, before[key]))
             before[key] += 1
@@ -54,9 +54,9 @@ class OrderCheck(ProcessFunction[Any, Row, Row]):
 
 def ordered(case: Case) -> None:
     """Through one exchange by key, through two, and where rows of both, which stay where they are, meet."""
-    splits = _dealt(case)
-    letters = case.sinks["letters"] = Named()
-    source = Dealt("stream", splits, case.chance)
+    splits = _random_splits(case)
+    letters = case.sinks["letters"] = ProvenanceSink()
+    source = RandomSplitSource("stream", splits, case.chance)
     stream: Stream[Row] = case.pipeline.source(source, name="stream", on_error=DeadLetters(letters))
     once = stream.key_by(_key, name="by-key", values=Row).process(OrderCheck, name="first")
     pairs = once.key_by(_pair, name="by-pair", values=Row)
@@ -132,9 +132,9 @@ def _check_letters(case: Case, splits: Mapping[int, list[Row]]) -> None:
     assert case.values("early") == case.values("late") == kept
 
 
-def asked(case: Case) -> None:
+def async_requests(case: Case) -> None:
     """Through requests whose rows wait at barriers, before and behind an exchange."""
-    splits = _dealt(case)
+    splits = _random_splits(case)
 
     async def ask(row: Row) -> Row:
         for _ in range(case.chance.randint(0, 3)):
@@ -142,7 +142,7 @@ def asked(case: Case) -> None:
         return row
 
     given: dict[str, Any] = {"values": Row, "capacity": case.chance.choice([1, 3])}
-    stream: Stream[Row] = case.pipeline.source(Dealt("stream", splits, case.chance), name="stream")
+    stream: Stream[Row] = case.pipeline.source(RandomSplitSource("stream", splits, case.chance), name="stream")
     answered = stream.async_map(ask, name="ask", **given)
     once = answered.key_by(_key, name="by-key", values=Row).process(OrderCheck, name="first")
     again = once.async_map(ask, name="ask-again", **given)
@@ -155,9 +155,9 @@ def asked(case: Case) -> None:
 def rounds(case: Case) -> None:
     """Rows go round a loop, each as often as all others, and to the owner of their key each time."""
     case.on_spark = False
-    splits = _dealt(case)
+    splits = _random_splits(case)
     times = case.chance.randint(1, 4)
-    stream: Stream[Row] = case.pipeline.source(Dealt("stream", splits, case.chance), name="stream")
+    stream: Stream[Row] = case.pipeline.source(RandomSplitSource("stream", splits, case.chance), name="stream")
 
     def body(rows: Stream[_Turn]) -> tuple[Stream[_Turn], Stream[_Turn]]:
         turned = rows.key_by(_key_of_turn, name="in-loop", values=_Turn).process(TurnCount, name="turn")
@@ -190,4 +190,4 @@ def _key_of_turn(turn: _Turn) -> str:
     return turn[0][0]
 
 
-CASES: Mapping[str, Callable[[Case], None]] = {"ordered": ordered, "asked": asked, "rounds": rounds}
+CASES: Mapping[str, Callable[[Case], None]] = {"ordered": ordered, "requests": async_requests, "rounds": rounds}

@@ -106,7 +106,7 @@ class _EngineRun:
         elif self._pending and self._chance.random() < 0.03:
             self._abort()
         worker = self._workers[subtask]
-        self._job.told["barriers amid what is due"] += worker.has_due_work and bool(self._pending)
+        self._job.counts["barriers amid what is due"] += worker.has_due_work and bool(self._pending)
         worker.step(self._job.settings.batch_size, 0.0)
         self._decide()
 
@@ -163,7 +163,7 @@ class _EngineRun:
         self._captured = {}
         for part in parts:
             part.drop()
-        self._job.told["epochs aborted"] += 1
+        self._job.counts["epochs aborted"] += 1
 
     def _done(self, subtask: int, epoch: int, captured: Sequence[ChainSnapshot]) -> None:
         self._captured[subtask] = captured

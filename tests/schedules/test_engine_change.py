@@ -77,7 +77,7 @@ def _drive(job: Job, directory: Path) -> list[int]:
 def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other(tmp_path: Path) -> None:
     """Some ten epochs follow, and operators with state would see each row that comes again."""
     began = time.monotonic()
-    case = Case(Pipeline("moves"), Random(2), most=20)
+    case = Case(Pipeline("moves"), Random(2), max_rows=20)
     row_order.ordered(case)
     settings = Settings(checkpoint_mode="unaligned", aligned_timeout=0.0, batch_size=2, state_backend="memory")
     job = Job(case.pipeline.plan(), tmp_path, case.chance, settings, longest_run=1.7)

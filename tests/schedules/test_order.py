@@ -39,29 +39,29 @@ def _settings(chance: Random) -> Settings:
 
 
 def _run(plan_of: Callable[[Case], None], chance: Random, directory: Path) -> Counter[str]:
-    case = Case(Pipeline("order"), chance, most=ROWS)
+    case = Case(Pipeline("order"), chance, max_rows=ROWS)
     plan_of(case)
     job = Job(case.pipeline.plan(), directory, chance, _settings(chance), longest_run=2.2)
     for run in range(RUNS):
         engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
         engine.run(job, chance.randint(1, 3), to_the_end=run == RUNS - 1)
     case.check()
-    return job.told
+    return job.counts
 
 
 @pytest.mark.limits("tiny")
 @pytest.mark.parametrize("kind", row_order.CASES)
 def test_rows_of_a_key_keep_their_order_in_whichever_run(kind: str, tmp_path: Path) -> None:
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in seeds(SEEDS):
         (tmp_path / str(seed)).mkdir()
-        told += _run(row_order.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
+        counts += _run(row_order.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
 
     for seed in range(8 * SEEDS):  # how far a run comes is a matter of the machine, too
-        if told["rows under way restored"] >= SEEDS and told["epochs aborted"]:
+        if counts["rows under way restored"] >= SEEDS and counts["epochs aborted"]:
             break
         (tmp_path / f"more-{seed}").mkdir()
-        told += _run(row_order.CASES[kind], Random(f"{kind}-more-{seed}"), tmp_path / f"more-{seed}")
+        counts += _run(row_order.CASES[kind], Random(f"{kind}-more-{seed}"), tmp_path / f"more-{seed}")
 
-    assert told["rows under way restored"] >= SEEDS
-    assert told["epochs aborted"] > 0
+    assert counts["rows under way restored"] >= SEEDS
+    assert counts["epochs aborted"] > 0

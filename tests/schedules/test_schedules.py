@@ -62,7 +62,7 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
     kind: str, seed: int, tmp_path: Path, in_small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = Random(f"{kind}-{seed}")
-    case = Case(Pipeline(kind), chance, most=40 if seed else FEW)
+    case = Case(Pipeline(kind), chance, max_rows=40 if seed else FEW)
     CASES[kind](case)
     settings = Settings(
         checkpoint_mode=chance.choice(["unaligned", "aligned"]),

@@ -26,7 +26,7 @@ from kafka_eos import (
     tumbling,
 )
 from kafka_eos import rows as so_many_rows
-from tests.schedules.job import Dealt
+from tests.schedules.job import RandomSplitSource
 from tests.schedules.pipelines import Case, all_of, keyed, rows
 from tests.unit.runtime.operators.test_windows import Row
 
@@ -86,7 +86,7 @@ class Alarms(ProcessFunction[str, Row, Any]):
 
 def timers(case: Case) -> None:
     """Each timer that was set fires once, or was deleted, in the order of time; also where silence makes time go on."""
-    splits, chance = rows(case.chance, case.most, 0), case.chance
+    splits, chance = rows(case.chance, case.max_rows, 0), case.chance
     strategy = chance.choice([monotonic(), bounded(0.020)])
     silence = chance.choice([0, 0, 0.005, 0.050])
     if silence:
@@ -95,11 +95,11 @@ def timers(case: Case) -> None:
     case.sink(keyed(case.read("stream", splits, strategy), "by-key").process(Alarms, name="alarms"), "alarms")
 
     def check() -> None:
-        told: Mapping[str, Counter[Any]] = {kind: Counter() for kind in ("set", "deleted", "fired")}
+        counts: Mapping[str, Counter[Any]] = {kind: Counter() for kind in ("set", "deleted", "fired")}
         for (kind, key, time), times in case.values("alarms").items():
             if time < LAST:
-                told[kind][key, time] += times
-        assert told["set"] == told["deleted"] + told["fired"]
+                counts[kind][key, time] += times
+        assert counts["set"] == counts["deleted"] + counts["fired"]
 
     case.checks.append(check)
 
@@ -134,16 +134,16 @@ class Reminders(ProcessFunction[str, Row, Any]):
 
 def reminders(case: Case) -> None:
     """Each timer of the clock that was set fires once, not before its time, or was deleted."""
-    splits = rows(case.chance, case.most, 20)
-    stream: Stream[Row] = case.pipeline.source(Dealt("stream", splits, case.chance), name="stream")
+    splits = rows(case.chance, case.max_rows, 20)
+    stream: Stream[Row] = case.pipeline.source(RandomSplitSource("stream", splits, case.chance), name="stream")
     case.sink(keyed(stream, "by-key").process(Reminders, name="reminders"), "reminders")
 
     def check() -> None:
-        told: Mapping[str, Counter[Any]] = {kind: Counter() for kind in ("set", "deleted", "fired")}
+        counts: Mapping[str, Counter[Any]] = {kind: Counter() for kind in ("set", "deleted", "fired")}
         for (kind, key, time), times in case.values("reminders").items():
-            told[kind][key, time] += times
-        left = told["set"] - told["deleted"] - told["fired"]
-        assert told["set"] == told["deleted"] + told["fired"] + left
+            counts[kind][key, time] += times
+        left = counts["set"] - counts["deleted"] - counts["fired"]
+        assert counts["set"] == counts["deleted"] + counts["fired"] + left
         assert not [time for _, time in left if time <= case.last_run_start], left
 
     case.checks.append(check)
@@ -159,7 +159,7 @@ def sessions(case: Case) -> None:
     chance, lateness = case.chance, case.chance.choice([0, 10, 40])
     bound = chance.choice([0, 5])
     more = chance.choice([0, 0, 25])
-    splits = rows(chance, case.most, bound + lateness + more)
+    splits = rows(chance, case.max_rows, bound + lateness + more)
     strategy = bounded(bound / 1000) if bound else monotonic()
     if more and chance.random() < 0.5:
         case.on_spark, after = False, chance.choice([0.005, 0.050])
@@ -245,7 +245,7 @@ def verbs(case: Case) -> None:
     """``deduplicate``, ``distinct``, ``top_n``, ``sessionize`` and windows of so many rows."""
     chance, bound = case.chance, case.chance.choice([0, 5])
     more = chance.choice([0, 25])
-    splits = rows(chance, case.most, bound + more)
+    splits = rows(chance, case.max_rows, bound + more)
     stream = keyed(case.read("stream", splits, bounded(bound / 1000) if bound else monotonic()), "by-key")
     every = {tuple(row) for row in all_of(splits)}
     fresh = stream.deduplicate(within=WITHIN / 1000, late=LATE, name="fresh")

@@ -73,7 +73,7 @@ class VisibleWhenWritten(MemorySink):
 class ProbeGuesses(MemorySink):
     """A probe of anything answers PREPARED."""
 
-    def standing(self, name: str) -> CommitStatus:
+    def read_status(self, name: str) -> CommitStatus:
         return CommitStatus.PREPARED
 
 
@@ -129,7 +129,7 @@ class AbortsCommitted(MemorySink):
 class TakesAbsenceForLoss(MemorySink):
     """A probe looks for the visible rows, and takes it for a loss if they are not there."""
 
-    def standing(self, name: str) -> CommitStatus:
+    def read_status(self, name: str) -> CommitStatus:
         found = super().read_status(name)
         return CommitStatus.LOST if found is CommitStatus.COMMITTED and not self.committed else found
 
@@ -169,7 +169,7 @@ class SharesNames(MemorySink):
     def prepare(self, name: str, portion: _WriterOutput) -> None:
         super().prepare("/".join(name.split("/")[:3]), portion)
 
-    def standing(self, name: str) -> CommitStatus:
+    def read_status(self, name: str) -> CommitStatus:
         return super().read_status("/".join(name.split("/")[:3]))
 
     def commit(self, name: str) -> CommitOutcome:
@@ -185,7 +185,7 @@ class _OtherWriter(MemorySink):
         return self.Writer(self, ctx)
 
 
-class PromisesNothing(_OtherWriter):
+class CommitsEmptyEpochs(_OtherWriter):
     """An empty epoch has a committable."""
 
     class Writer(MemoryWriter):
@@ -349,7 +349,7 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     HidesStaged: {"staged": "must tell of something"},
     TellsOfOthers: {"staged": "another job"},
     SharesNames: {"siblings": "must answer COMMITTED"},
-    PromisesNothing: {"empty-epoch": "must give no committable"},
+    CommitsEmptyEpochs: {"empty-epoch": "must give no committable"},
     MixesEpochs: {"late-notice": "must not be"},
     FreesAll: {"late-notice": "must be committable", "schedules": "must be committable"},
     FreesOldest: {"late-notice": "must be committable"},

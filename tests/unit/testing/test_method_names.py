@@ -46,11 +46,11 @@ def test_an_attribute_of_its_own_means_nothing() -> None:
 
 
 def test_a_method_with_the_contracts_name_is_used() -> None:
-    class Told(MemorySink):
+    class NearlyNamedSink(MemorySink):
         def trade_offs(self) -> Sequence[str]:
             return ("nothing survives the process",)
 
-    assert "nothing survives the process" in explained(Told())
+    assert "nothing survives the process" in explained(NearlyNamedSink())
 
 
 class Mistyped(MemorySink):
