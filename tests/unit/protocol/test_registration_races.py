@@ -20,7 +20,7 @@ Steps = Generator[None, None, None]
 
 
 class Stopped(Exception):
-    """An incarnation ends: its mark is gone, or its start is refused."""
+    """An incarnation ends: its registration is removed, or its start is refused."""
 
 
 @dataclass

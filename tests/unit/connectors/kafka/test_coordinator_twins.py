@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.connectors.kafka.job_names import TransactionalId, marked
+from kafka_eos.connectors.kafka.job_names import TransactionalId, parse_registration_id
 from kafka_eos.connectors.kafka.rpc.twin_names import hash_code, twin_of
 
 
@@ -28,4 +28,4 @@ def test_a_twin_has_the_same_hash_under_another_name(name: str) -> None:
 def test_a_twin_is_no_output_of_the_job() -> None:
     """Or the next recovery would fence it, and a takeover would wait for it."""
     assert TransactionalId.parse(twin_of("job.00000000000a.1.0.0")) is None
-    assert marked(twin_of("job.00000000000a")) is None
+    assert parse_registration_id(twin_of("job.00000000000a")) is None

@@ -863,7 +863,7 @@ def test_an_incarnation_is_known_by_its_ids_and_by_its_registration(side: Side) 
     found = incarnations(side)
 
     assert found.keys() == {OWN, OTHER, None}
-    assert (found[OWN].detail, found[OWN].term, found[OWN].state) == ("its mark", None, IncarnationState.ENDED)
+    assert (found[OWN].detail, found[OWN].term, found[OWN].state) == ("its registration", None, IncarnationState.ENDED)
     assert (found[OTHER].term, found[OTHER].state) == (Term(5), IncarnationState.ENDED)
     assert found[OTHER].detail == "2 transactional ids, 0 of them with an open transaction"
     assert {incarnation.place for incarnation in found.values()} == {f"kafka://{side.broker.address}"}
@@ -980,7 +980,7 @@ def test_an_incarnation_without_identity_has_no_registration(made: Made) -> None
 
 
 def test_who_succeeds_takes_the_mark_first_and_fences_until_nothing_can_write(side: Side) -> None:
-    """Who looks for its mark from then on finds it gone, and begins nothing that a later look would miss."""
+    """Who looks for its registration from then on finds it gone, and begins nothing that a later look would miss."""
     side.at.ids |= {mark(OTHER): Held("Empty", timeout_ms=HELD_MS, started_at=-1), of_term(1, OTHER): Held()}
     side.at.ids |= {of_term(2, OTHER): EMPTY, of_term(1): Held(), of_term(1, None): Held()}
 
