@@ -1,4 +1,4 @@
-"""The workers of a job in a Spark session: each lives in a Spark job with one task, for as long as it is needed.
+"""The workers of a job in a Spark session: each runs in a Spark job with one task, for as long as it is needed.
 
 Not a barrier stage: one-task jobs end and begin one by one, so that the workers that survive a failure stay warm.
 Rule: Spark decides only where a worker runs. When a worker is lost, its job ends, and the next attempt launches

@@ -1,4 +1,4 @@
-"""The Spark task in which a worker lives: it starts the worker's process and waits for its end.
+"""The Spark task in which a worker runs: it starts the worker's process and waits for its end.
 
 The worker is a process of its own, so that it shares neither memory nor modules with the Python worker, which Spark
 uses again for other tasks. The kernel kills it when the Python worker ends. Rule: a task starts a worker once. If Spark
