@@ -34,7 +34,7 @@ PUBLISHED = {
     "committable-files.v1": "7ebde1ece802277a",
     "committable-kafka.v1": "517cddab3e7fbda8",
     "committable-lake.v1": "17dcdf12ced2dde9",
-    "committable-objects.v1": "8946edddef721cf3",
+    "committable-objects.v1": "c2df8899cc43cd95",
     "committable-table.v1": "3e3c250d86bd0921",
     "dead-letter.v1": "ca619df7972bb947",
     "provenance.v1": "6c1ee777fcfc51fb",
