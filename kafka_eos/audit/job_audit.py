@@ -31,6 +31,7 @@ from kafka_eos.audit.checks.verdict import AnyCheck, Check, Evidence, Observatio
 from kafka_eos.audit.cluster.spark_session import PendingSession, session
 from kafka_eos.audit.facts.audit_subject import Subject, subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.facts.code_changes import other_code
 from kafka_eos.audit.facts.epoch_intervals import Offsets
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
 from kafka_eos.audit.facts.starting_savepoint import whole_history
@@ -45,6 +46,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_requests import is_running
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
+from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
@@ -123,7 +125,7 @@ def audit(
         ledger = whole_history(settings, plan.name, ledger, earlier)
         with session(spark, progress, master=master, python_path=path, long=long) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)
-            with closing(_Audit(live, plan, settings, str(app), progress, storage, ledger)) as run:
+            with closing(_Audit(live, plan, settings, app, progress, storage, ledger)) as run:
                 facts = run.facts(settle_seconds)
                 ending.context = replace(ending.context, reads=run.reads())
         return judge(facts, allow_foreign=allow_foreign, expect_faults=expect_faults)
@@ -143,7 +145,7 @@ class _Audit:
         spark: SparkSession,
         plan: Plan,
         settings: Settings,
-        app: str,
+        app: AppRef,
         progress: Progress,
         storage: JobStorage,
         ledger: Ledger,
@@ -196,7 +198,7 @@ class _Audit:
 
         ground = self._ground
         scope = Scope(
-            app=self._app,
+            app=str(self._app),
             subject=self._subject,
             cut=self._cut,
             ledger=self._ledger,
@@ -209,6 +211,7 @@ class _Audit:
             provenance=files(self._ledger.provenance),
             windows=self._windows(),
             ruled=ruled(self._subject, self._cut, self._ledger, _starts(ground.inputs()), strict=self._strict),
+            other_code=other_code(self._ledger, CodeFingerprint.compute(self._app.path, self._subject.plan).files),
             checkpoint=self._checkpoint(),
         )
         with closing(Scan(self._spark, scope)) as scan:
@@ -240,6 +243,8 @@ class _Audit:
             self._progress(f"recomputing the outputs of {inputs} records")
             made = scan.expected()
         unsure = dict(scan.compared.not_recomputed)
+        if Check.LOST not in barred:
+            unsure |= scan.differing_by_code()
         blind = dict(unsure)
         if Check.LOST not in barred:
             doubtful = self._cut.unsteady if scan.compared.free else self._cut.unlasting
@@ -269,6 +274,7 @@ class _Audit:
                 self._cut,
                 made,
                 {} if Check.LOST in barred else scan.untold(),
+                {} if Check.LOST in barred else scan.excused(),
                 unsure,
                 scan.compared.ruled,
             ),

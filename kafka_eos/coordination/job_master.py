@@ -53,6 +53,7 @@ from kafka_eos.plan.explain import describe_plan
 from kafka_eos.protocol.backoff import Backoff
 from kafka_eos.protocol.checkpoint_schedule import FailureCounter, has_environment_recovered
 from kafka_eos.protocol.standby import LeaderExit
+from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.record_signatures import use_keys
@@ -127,8 +128,9 @@ class JobMaster:
         history = History(storage, self.notice, None if here else self._directory)
         self._observers.add(StatusFile(self._directory), _HistoryObserver(history), _TimeUnitObserver(self.notice))
         armed = failpoints.armed_script()
-        optional = {"app": None if self._app is None else str(self._app), "failpoints": armed}
-        self.emit("started", job=self._plan.name, **{name: text for name, text in optional.items() if text is not None})
+        self.emit(
+            "started", job=self._plan.name, **self._describe_app(), **({} if armed is None else {"failpoints": armed})
+        )
         self.emit("plan", **describe_plan(self._plan, self._settings))
         if armed is not None:
             self.notice(failpoints.ARMED.format(script=armed))
@@ -148,6 +150,12 @@ class JobMaster:
                     self._abort_open_output(storage, history, error)
                 raise
         self.emit("stopped")
+
+    def _describe_app(self) -> dict[str, object]:
+        """Return the definition of the pipeline, and the digests of the user's files, by which an audit knows them."""
+        if self._app is None:
+            return {}
+        return {"app": str(self._app), "code": CodeFingerprint.compute(self._app.path, self._plan).files}
 
     @contextmanager
     def _hold_leadership(self) -> Iterator[JobStorage | None]:

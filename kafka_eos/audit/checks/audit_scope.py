@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_eos.audit.facts.audit_subject import Subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.facts.code_changes import OtherCode
 from kafka_eos.audit.facts.epoch_intervals import Spans, spans
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.facts.ledger_provenance import Files
@@ -42,6 +43,8 @@ class Scope:
     """Of outputs that do not say themselves where they come from."""
     windows: JudgeableWindows = field(default_factory=JudgeableWindows)
     ruled: BroadcastSinks = field(default_factory=BroadcastSinks)
+    other_code: OtherCode | None = None
+    """Code that processed a part of the input, if the audit has loaded other code."""
     checkpoint: Checkpoint | None = None
     """The newest one that is committed."""
 

@@ -17,6 +17,7 @@ from kafka_eos.audit.checks import dead_letters as letters
 from kafka_eos.audit.checks import provenance_checks as flags
 from kafka_eos.audit.checks.audit_scope import Scope
 from kafka_eos.audit.checks.observed_tables import ObservedTables, union
+from kafka_eos.audit.facts.code_changes import OtherCode
 from kafka_eos.audit.tables import epoch_totals as totals
 from kafka_eos.audit.tables.broadcast.rule_recompute import RuleRecompute
 from kafka_eos.audit.tables.expected_outputs import Recompute
@@ -187,7 +188,27 @@ class ComparisonTables:
         update = F.when(F.col("e_update").isNotNull(), F.col("update"))
         pairs = pairs.withColumns({"update": update, "series": series, "strict": strict, "summed": summed})
         pairs = self._answered(self._seen.hold(pairs.repartition("series", "sink")))
-        return self._seen.hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
+        return self._excused(self._seen.hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs))
+
+    def _excused(self, pairs: DataFrame) -> DataFrame:
+        """Add ``excused``: true for the outputs of other code in sinks where one of them differs from the recompute."""
+        if self._scope.other_code is None:
+            return pairs.withColumn("excused", F.lit(False))
+        marked = pairs.withColumn("excused", self._is_of(self._scope.other_code))
+        differing = marked.where(F.col("excused") & flags.differs()).select("sink").distinct().collect()
+        excused = F.col("excused") & F.col("sink").isin([row["sink"] for row in differing])
+        compared = ("strict", "closing", "absent", "again")
+        return marked.withColumns({"excused": excused, **{column: F.col(column) & ~excused for column in compared}})
+
+    def _is_of(self, other: OtherCode) -> Column:
+        """Return whether an output is of a record that other code processed, or depends on state."""
+        cut = self._scope.cut
+        source, topic, partition = (F.coalesce(F.col(a), F.col(b)) for a, b in PLACES[:3])
+        ends = {f"{stream}/{p}": end for stream, parts in other.ends.items() for p, end in parts.items()}
+        known = F.create_map(*(F.lit(each) for place in ends.items() for each in place))
+        end = known[F.concat_ws("/", source, topic, partition.cast("string"))] if ends else F.lit(None)
+        stateful = cut.below | cut.timed | frozenset(cut.letters if cut.stages else ())
+        return F.col("sink").isin([*stateful]) | F.coalesce(F.col("s_offset") < end, F.lit(False))
 
     def _answered(self, pairs: DataFrame) -> DataFrame:
         """Add ``answered``: true for a dead letter of an output that its sink rejected, and for that output."""

@@ -6,7 +6,7 @@ Parsing, joining, ordering and counting run in the JVM; Python workers only run 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,33 @@ class Scan:
         counted = [] if untold is None else untold.groupBy("sink").count().orderBy("sink").collect()
         return {row["sink"]: row["count"] for row in counted}
 
+    def excused(self) -> dict[str, int]:
+        """Return the number of outputs of other code that were not compared, by sink."""
+        if not self.seen.marked or self._scope.other_code is None:
+            return {}
+        counted = self.compared.pairs.where("excused").groupBy("sink").count()
+        return {row["sink"]: row["count"] for row in counted.orderBy("sink").collect()}
+
+    def differing_by_code(self) -> dict[str, str]:
+        """Return the sinks without provenance that other code may have made differ from the recompute, with the reason.
+
+        No output of them tells which code made it, so a sink that differs is not compared.
+        """
+        if not self.seen.unmarked or self._scope.other_code is None:
+            return {}
+        wrong = union(self._flag_plain([s.node for s in self.seen.unmarked])).select("sink").distinct()
+        reason = f"{self._scope.other_code}, and no output tells which code made it"
+        return {row["sink"]: reason for row in wrong.orderBy("sink").collect()}
+
+    def _flag_plain(self, sinks: Sequence[str]) -> list[DataFrame]:
+        """Flag the outputs without provenance that are missing or additional."""
+        multisets = [sink for sink in sinks if sink not in self.seen.replaced]
+        there = self.compared.comparable(self.seen.plain).where(F.col("sink").isin(multisets) & ~F.col("torn"))
+        tables = [unmarked.flagged(there, self.compared.made, multisets)] if multisets else []
+        if self.seen.replaced:
+            tables.append(relations.flagged(self.compared.met.where(F.col("sink").isin([*sinks]))))
+        return tables
+
     def expected(self) -> ExpectedCounts:
         """Run the recompute and count its outputs."""
         rows: list[Row] = []
@@ -185,12 +212,7 @@ class Scan:
         if Check.MALFORMED in checks and any(isinstance(sink, Directory) for sink in self.seen.unmarked):
             tables.append(flags.malformed(self.seen.plain))
         if Check.LOST in checks and (plain := [s.node for s in self.seen.unmarked if s.node not in excluded]):
-            multisets = [sink for sink in plain if sink not in self.seen.replaced]
-            there = self.compared.comparable(self.seen.plain).where(F.col("sink").isin(multisets) & ~F.col("torn"))
-            if multisets:
-                tables.append(unmarked.flagged(there, self.compared.made, multisets))
-            if self.seen.replaced:
-                tables.append(relations.flagged(self.compared.met.where(F.col("sink").isin(plain))))
+            tables += self._flag_plain(plain)
         if not tables:
             return {}
         every = union(tables).where(F.col("check").isin([check.name for check in checks]))

@@ -106,7 +106,7 @@ def pairs(table: DataFrame, cut: Cut, excluded: Collection[str], suspected: Coll
     comparable = _comparable(table, cut)
     numbered = comparable.where(~F.col("loose") | ~F.col("sink").isin([*excluded])) if excluded else comparable
     of_series = {
-        Check.WRONG_TOTAL: lambda: _wrong_totals(table),
+        Check.WRONG_TOTAL: lambda: _wrong_totals(table.where("not excused")),
         Check.UPDATE_GAP: lambda: gaps(numbered, cut.steady),
         Check.REORDERED: lambda: _overtaking(comparable, cut),
     }
@@ -114,7 +114,10 @@ def pairs(table: DataFrame, cut: Cut, excluded: Collection[str], suspected: Coll
 
 
 def _comparable(table: DataFrame, cut: Cut) -> DataFrame:
-    """Drop rows that may belong to another key than in the recompute, because of the order or of unsteady outputs."""
+    """Drop rows of other code, and rows that may belong to another key than in the recompute, because of the order or
+    of unsteady outputs.
+    """
+    table = table.where("not excused")
     return table.where(~F.col("loose")) if cut.nested else table
 
 
@@ -126,7 +129,11 @@ def suspects(table: DataFrame, cut: Cut) -> DataFrame:
     """
     plain = F.col("there").isNotNull() & ~F.col("loose") & ~F.col("summed") & ~F.col("answered")
     plain &= F.col("update").eqNullSafe(F.col("e_update")) & same_value()
-    odd = table.where("should and e_update is not null").where(~plain | F.lit(not cut.one_an_update)).limit(1)
+    odd = (
+        table.where("should and e_update is not null and not excused")
+        .where(~plain | F.lit(not cut.one_an_update))
+        .limit(1)
+    )
     of_numbers = F.explode(F.array(F.lit(Check.WRONG_TOTAL.name), F.lit(Check.UPDATE_GAP.name)))
     reordered = _in_order(_comparable(table, cut), cut, _BY_NUMBER).where("late or early").limit(1)
     return odd.select(of_numbers.alias("check")).union(reordered.select(F.lit(Check.REORDERED.name).alias("check")))
@@ -143,7 +150,35 @@ def doubtful(sinks: Collection[str], cut: Cut) -> Column:
         F.col("should").isNull() | F.col("loose")
     )
     alone = F.col("there").isNull() | F.col("should").isNull()
-    return F.col("sink").isin([*sinks]) & alone & ~F.col("answered") & fickle
+    return F.col("sink").isin([*sinks]) & alone & ~F.col("answered") & ~F.col("excused") & fickle
+
+
+def differs() -> Column:
+    """Return whether an output is missing, unexpected or not what the recompute makes."""
+    alone = (F.col("there").isNull() & ~F.col("summed")) | F.col("should").isNull()
+    return (alone & ~F.col("answered")) | F.col("absent") | F.col("again") | _is_wrong()
+
+
+def _is_wrong() -> Column:
+    one = F.col("strict") & ~F.col("summed") & (_says_other() | _has_other_update())
+    return one | (F.col("closing") & _says_other())
+
+
+def _says_other() -> Column:
+    """Return whether key, value, headers or timestamp of an output differ from those of the recompute."""
+    equal = same_value()
+    for column in ("key_hash", "headers_hash"):
+        equal &= F.col(column).eqNullSafe(F.col(f"e_{column}"))
+    return ~equal | _has_other_time()
+
+
+def _has_other_time() -> Column:
+    # Null where it is the time of sending, or the broker's.
+    return F.coalesce(F.col("time") != F.col("e_time"), F.lit(False))
+
+
+def _has_other_update() -> Column:
+    return ~F.col("update").eqNullSafe(F.col("e_update"))
 
 
 def _compared(cut: Cut) -> list[Column]:
@@ -152,31 +187,26 @@ def _compared(cut: Cut) -> list[Column]:
     wrong_value = ~same_value()
     wrong_key = ~F.col("key_hash").eqNullSafe(F.col("e_key_hash"))
     wrong_headers = ~F.col("headers_hash").eqNullSafe(F.col("e_headers_hash"))
-    # Null where it is the time of sending, or the broker's.
-    wrong_time = F.coalesce(F.col("time") != F.col("e_time"), F.lit(False))
-    wrong_update = ~F.col("update").eqNullSafe(F.col("e_update"))
     what = (
         F.when(wrong_value, _text("id", ": it is ", "preview", ": expected ", "e_preview"))
         .when(wrong_key, _text("id", ": its key is not what the recompute makes"))
         .when(wrong_headers, _text("id", ": its headers are not what the recompute makes"))
-        .when(wrong_time, _text("id", ": its timestamp is ", "time", ": expected ", "e_time"))
+        .when(_has_other_time(), _text("id", ": its timestamp is ", "time", ": expected ", "e_time"))
         .otherwise(_text("id", ": its update number is ", "update", ": expected ", "e_update"))
     )
     no_answer = _text("the dead letter ", "id", " stands for no output that is missing: ", "preview")
     unknown = F.when(F.col("sink").isin([*cut.letters]), no_answer).otherwise(
         _text("the recompute does not make ", "id", ": ", "preview")
     )
-    settled = F.col("answered") | F.col("doubted")
+    settled = F.col("answered") | F.col("doubted") | F.col("excused")
     missing = _text("its output ", "id", " to sink ", "sink", " is missing: ", "e_preview")
     # The update number of a sum counts epochs; see ``gaps``.
-    said_wrongly = wrong_value | wrong_key | wrong_headers | wrong_time
-    wrong = (F.col("strict") & ~F.col("summed") & (said_wrongly | wrong_update)) | (F.col("closing") & said_wrongly)
     again = _text("key ", "grp_text", " has another output of epoch ", "epoch", ": ", "id")
     return [
         flag(Check.LOST, (F.col("there").isNull() & ~F.col("summed") & ~settled) | F.col("absent"), missing, at="e_"),
         flag(Check.UNEXPECTED, F.col("should").isNull() & ~untraced & ~settled, unknown),
         flag(Check.UNEXPECTED, F.col("again"), again),
-        flag(Check.WRONG_VALUE, wrong, what),
+        flag(Check.WRONG_VALUE, _is_wrong(), what),
     ]
 
 

@@ -60,12 +60,14 @@ def uncompared(
     cut: Cut,
     made: ExpectedCounts,
     untold: Mapping[str, int],
+    excused: Mapping[str, int],
     unsure: Mapping[str, str],
     ruled: Collection[str],
 ) -> list[UncomparedOutput]:
     """Return for the headline what is unknown about the outputs of sinks that were otherwise compared.
 
-    ``untold``: by sink, outputs that may exist or not. ``ruled``: sinks after broadcast state.
+    ``untold``: by sink, outputs that may exist or not. ``excused``: by sink, outputs of other code. ``ruled``: sinks
+    after broadcast state.
     """
     left_out: list[UncomparedOutput] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
@@ -88,6 +90,9 @@ def uncompared(
             why = "they are results before the end of windows, and nothing tells which rows had come by then"
             if name in ruled:
                 why = "nothing tells which rules their rows met, that were read in the same epoch, or are gone"
+            left_out.append(UncomparedOutput(name, "existence and values", why, n, _WHOLE))
+        if n := excused.get(name):
+            why = "other code than the audit has loaded made them, or the state that they depend on"
             left_out.append(UncomparedOutput(name, "existence and values", why, n, _WHOLE))
         if n := made.untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"

@@ -30,6 +30,7 @@ from kafka_eos.audit.checks.verdict import (
 from kafka_eos.audit.cluster.spark_session import PendingSession, session
 from kafka_eos.audit.facts.audit_subject import Subject, subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.facts.code_changes import other_code
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
 from kafka_eos.audit.facts.starting_savepoint import whole_history
 from kafka_eos.audit.job_audit import AuditablePipeline, file_of, running
@@ -42,6 +43,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_requests import is_running
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
+from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -175,7 +177,8 @@ class _Run:
         )  # fmt: skip
         with closing(jobs.Scan(self._spark, scope)) as scans:
             several = scope.streams > 1 or (cut_.parallelism > 1 and bool(cut_.parted))
-            unknown = doubts(cut_, self._ledger, manifest.states, several)
+            code = CodeFingerprint.compute(AppRef.parse(self._app).path, self._subject.plan)
+            unknown = doubts(cut_, self._ledger, manifest.states, several, other_code(self._ledger, code.files))
             scan = StateScan(
                 self._spark,
                 StateScope(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.audit.facts.code_changes import OtherCode
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import Cut, expires
 from kafka_eos.audit.tables.unanswered_requests import UnansweredNode
@@ -79,9 +80,13 @@ def stored(handles: Sequence[StateHandle]) -> dict[Name, Mapping[str, Json]]:
     return {(h.operator, str(each["name"])): split_description(each)[0] for h in handles for each in h.states}
 
 
-def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bool) -> Doubts:
-    """Return the doubts. ``several``: records may have arrived in an unknown order, at a plan that is recomputed in one
-    task.
+def doubts(
+    cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bool, other: OtherCode | None = None
+) -> Doubts:
+    """Return the doubts.
+
+    ``several``: records may have arrived in an unknown order, at a plan that is recomputed in one task.
+    ``other``: code that processed a part of the input, if the audit has loaded other code.
     """
     known, local = declared(cut.plan), {handle.operator for handle in handles if is_local(handle)}
     blind = {name: why for name, each in stored(handles).items() if (why := _unreadable(cut.plan, known, name, each))}
@@ -89,7 +94,7 @@ def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bo
     reason = "key_by(local=True) leaves keys where their partitions are read"
     blind |= {name: reason for name in known if name[0] in local or cut.plan.has_local_state(name[0])}
     operators = {operator for operator, _ in known}
-    unsure = {name: why for name in sorted(operators) if (why := _unsure(cut, ledger, name, several))}
+    unsure = {name: why for name in sorted(operators) if (why := _unsure(cut, ledger, name, several, other))}
     return Doubts(dict(sorted(blind.items())), unsure)
 
 
@@ -120,7 +125,9 @@ def _unreadable(
     return None
 
 
-def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool) -> str | None:
+def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool, other: OtherCode | None) -> str | None:
+    if other is not None:
+        return str(other)
     if operator in cut.expiring or expires(cut.plan.node(operator)):
         return _EXPIRES
     if operator in cut.asked:

@@ -103,7 +103,7 @@ class _FoldOperator(_RowOperator):
     def __init__(self, node: plan.FoldNode | plan.ReduceNode) -> None:
         assert isinstance(node.entry_codec, CountedCodec)
         self._descriptor = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
-        self._first, self._next, self._emit = _steps(node)
+        self._steps = _steps(node)
         self._check = storable_accumulators(node.entry_codec.inner).check
         self._by_time = isinstance(node, plan.FoldNode) and node.by_time
         self._expires = node.ttl is not None
@@ -138,9 +138,10 @@ class _FoldOperator(_RowOperator):
         """Return the number and the output of an update; the state changes if nothing raises."""
         if time is not None:
             self._state.advance(time)
+        first, following, emit = self._steps
         before = self._entries.get(key)
-        count, acc = (1, self._first(value)) if before is None else (before[0] + 1, self._next(before[1], value))
-        output = self._emit(key, acc)
+        count, acc = (1, first(value)) if before is None else (before[0] + 1, following(before[1], value))
+        output = emit(key, acc)
         self._check(acc)
         self._entries[key] = (count, acc)
         return count, output

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_eos import Pipeline, ProcessFunction, Ttl
 from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.audit.facts.code_changes import OtherCode
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.state.difference_text import MISSING, UNEXPECTED, WRONG, _State
 from kafka_eos.audit.state.state_rows import Form
@@ -89,6 +90,15 @@ def of(plan: Plan, given: tuple[StateHandle, ...] | None = None, *, several: boo
 
 def test_plain_state_is_compared() -> None:
     assert of(plan_of("a", "b")) == Doubts({}, {})
+
+
+def test_of_state_that_other_code_has_changed_a_difference_proves_nothing() -> None:
+    other = OtherCode(EpochId(Epoch(7), Term(1)), {})
+
+    found = doubts(cut(plan_of("a", "b"), 1), ledger(), handles(plan_of("a", "b")), False, other)
+
+    why = "other code than the audit has loaded processed the input up to epoch 7"
+    assert found == Doubts({}, {"a": why, "b": why})
 
 
 def test_what_a_join_keeps_of_a_table_is_compared() -> None:
