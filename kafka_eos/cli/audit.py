@@ -81,6 +81,12 @@ def topics(
     output_where: Annotated[
         str | None, typer.Option(help="Spark SQL condition: outputs that are compared. Default: all.")
     ] = None,
+    expect: Annotated[
+        str,
+        typer.Option(
+            help="Outputs of each input: `one` or a number; of each id: `at-least-one`, `at-most-one`, `one-per-id`."
+        ),
+    ] = "one",
     key: Annotated[
         str | None, typer.Option(help="Group within which order must hold. Default: the record's key.")
     ] = None,
@@ -137,7 +143,7 @@ def topics(
         question = TopicAuditOptions(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, output_where,
             key, order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
-            {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
+            expect, {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
         )  # fmt: skip
         verdict = audit_topics(question, report_dir=report_dir, progress=progress, master=master)
     exit_with_verdict(verdict, report_dir)

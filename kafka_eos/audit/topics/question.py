@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.audit.cluster.cluster_admin import Offsets
+from kafka_eos.audit.topics.expectation import Expectation
 from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
-_SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql")
+_SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql",
+         "expect")  # fmt: skip
 """What an audit that resumes another must ask as that did."""
 
 
@@ -44,6 +46,7 @@ class TopicAuditOptions:
     ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
     ``ledgers``  checkpoint directories (or addresses) of single jobs whose sinks keep provenance there
+    ``expect``   how many outputs an input should have, by ``id``: see ``Expectation``
     ``resume``   the content of the report.json of an earlier PASS of the same question: only what came after it is read
 
     Several outputs are one multiset for an ``id`` of the user's; with provenance a copy is one in the same output.
@@ -66,6 +69,7 @@ class TopicAuditOptions:
     slack: float = 600.0
     group: str | None = None
     resume: Mapping[str, Any] | None = field(default=None, repr=False)
+    expect: str = "one"
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka settings: TLS and SASL."""
     ledgers: tuple[str, ...] = ()
@@ -85,6 +89,8 @@ class TopicAuditOptions:
             )
         if self.directories and (isinstance(self.start, datetime) or isinstance(self.end, datetime)):
             raise ConfigError("lines of files have no times: give offsets as start and end, or audit a directory whole")
+        if self.expected != Expectation.parse("one") and (self.id is None or self.by_provenance or not self.inputs):
+            raise ConfigError("--expect counts the outputs of inputs by an id of yours: give --input and --id")
         if self.ledgers and not self.by_provenance:
             raise ConfigError(f"a ledger tells of provenance: give it with --id {PROVENANCE}")
         if self.resume is not None:
@@ -132,6 +138,10 @@ class TopicAuditOptions:
             for name, value in vars(self).items()
             if value not in (None, ()) and name not in ("config", "resume")
         }
+
+    @property
+    def expected(self) -> Expectation:
+        return Expectation.parse(self.expect)
 
     @property
     def by_provenance(self) -> bool:

@@ -175,7 +175,7 @@ class _Run:
             facts = replace(
                 facts,
                 obstacles=[*facts.obstacles, *_unrelated(question, scan.ids, seen)],
-                left_out=[*facts.left_out, *_repeated(scan.ids)],
+                left_out=[*facts.left_out, *_repeated(scan.ids), *_allowed(question)],
             )
         if question.key is None and (keys := scan.scattered(self._placed)):
             scattered = f"{keys:,} keys are in several partitions: order was compared within each"
@@ -206,10 +206,8 @@ class _Run:
         if question.by_provenance:
             found[Check.FOREIGN] = scan.unnamed()
             found |= shown.attempts(scan, facts.uncommitted > 0)
-        elif facts.uncommitted and question.inputs and question.id is not None:
-            found[Check.COMMITTED_HIDDEN] = scan.hidden()
-        elif question.inputs and question.id is not None:
-            found[Check.COMMITTED_HIDDEN] = (0, ())
+        elif question.inputs and question.id is not None and question.expected.least:
+            found[Check.COMMITTED_HIDDEN] = scan.hidden() if facts.uncommitted else (0, ())
         return found
 
     def _evidence(
@@ -221,8 +219,8 @@ class _Run:
     ) -> dict[AnyCheck, Evidence | SkippedCheck]:
         question = self._question
         asked = {
-            Check.DUPLICATE: question.id or question.sql,
-            Check.LOST: (question.id and question.inputs) or question.sql,
+            Check.DUPLICATE: (question.id and question.expected.most) or question.sql,
+            Check.LOST: (question.id and question.inputs and question.expected.least) or question.sql,
             Check.REORDERED: question.order,
         }
         self.vital = tuple(check for check, wanted in asked.items() if wanted)
@@ -274,6 +272,8 @@ def _why_not(check: Check, question: TopicAuditOptions) -> str:
         return "without provenance nothing tells which transaction wrote a visible record"
     if check in (Check.LOST, Check.UNEXPECTED, Check.COMMITTED_HIDDEN) and not question.inputs:
         return "no input was named"
+    if question.id is not None and check in (Check.LOST, Check.COMMITTED_HIDDEN, Check.DUPLICATE):
+        return f"--expect {question.expect} allows it"
     if check is Check.FOREIGN and question.id is not None:
         return "records of others have no provenance, and it was not asked for"
     if check is Check.MISPLACED and question.key is not None:
@@ -344,6 +344,16 @@ def _repeated(ids: IdComparison) -> list[str]:
         return []
     several = "1 id is" if ids.repeated == 1 else f"{ids.repeated:,} ids are"
     return [f"{several} of several inputs: only the number of their outputs was compared"]
+
+
+def _allowed(question: TopicAuditOptions) -> list[str]:
+    """Return what the expectation allows, for the headline."""
+    if question.expect == "one":
+        return []
+    lacking = {"lost": question.expected.least, "duplicate": question.expected.most}
+    unchecked = [name for name, bound in lacking.items() if not bound]
+    tail = f", so {' and '.join(unchecked)} was not checked" if unchecked else ""
+    return [f"expected of each {'id' if question.expected.by_id else 'input'}: {question.expect}{tail}"]
 
 
 def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally], compacted: list[str]) -> list[str]:

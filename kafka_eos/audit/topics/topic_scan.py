@@ -297,29 +297,39 @@ class TopicScan:
     def _conditions(self) -> dict[Check, ById]:
         plain, inputs = not self._question.by_provenance, bool(self._question.inputs)
         conditions: dict[Check, ById] = {}
+        expected = self._question.expected
         if inputs:
-            few = "n_out < n_judged" if plain else "n_out = 0 and n_judged > 0"
-            conditions[Check.LOST] = ById(few, "n_judged - n_out", "first_in")
+            least = expected.lower_bound("n_judged")
+            few = f"n_out < {least}" if plain else "n_out = 0 and n_judged > 0"
+            if expected.least:
+                conditions[Check.LOST] = ById(few, f"{least} - n_out", "first_in")
             conditions[Check.UNEXPECTED] = ById("n_in = 0 and n_out_judged > 0", "n_out", "last_out")
-        if plain:
-            # An id that is twice in the input is by right twice in the output.
-            seen = "n_out_judged" if inputs else "n_out"
-            many = f"{seen} > greatest(n_in, 1) and n_out_judged > 0"
-            conditions[Check.DUPLICATE] = ById(many, "n_out - greatest(n_in, 1)", "last_out")
+        if plain and expected.most is not None:
+            seen, most = "n_out_judged" if inputs else "n_out", expected.upper_bound("n_in")
+            conditions[Check.DUPLICATE] = ById(f"{seen} > {most} and n_out_judged > 0", f"n_out - {most}", "last_out")
         return conditions
 
     def _doubts(self) -> dict[Check, ById]:
         if not self._question.inputs or self._window.exact:
             return {}
-        lost = "n_in > n_judged and n_judged > 0 and n_out >= n_judged and n_out < n_in"
-        doubled = "n_in > 0 and n_out > n_in and n_out_judged between 1 and n_in"
-        return {Check.LOST: ById(lost), Check.DUPLICATE: ById(doubled, spot="last_out")}
+        expected = self._question.expected
+        doubts: dict[Check, ById] = {}
+        if expected.least:
+            enough = f"n_out >= {expected.lower_bound('n_judged')} and n_out < {expected.lower_bound('n_in')}"
+            doubts[Check.LOST] = ById(f"n_in > n_judged and n_judged > 0 and {enough}")
+        if expected.most is not None:
+            most = expected.upper_bound("n_in")
+            many = f"n_in > 0 and n_out > {most} and n_out_judged between 1 and {most}"
+            doubts[Check.DUPLICATE] = ById(many, spot="last_out")
+        return doubts
 
     def _first(self, check: Check, by: ById) -> tuple[Suspect, ...]:
-        other = F.col("first_out" if check is Check.DUPLICATE else "first_in")
+        expected, doubled = self._question.expected, check is Check.DUPLICATE
+        other = F.col("first_out" if doubled else "first_in")
+        should = expected.upper_bound("n_in") if doubled else expected.lower_bound("n_in")
         rows = self._places_of(by.condition).select(
             f"{by.spot}.place", f"{by.spot}.offset", f"{by.spot}.file", other.alias("other"),
-            F.col("n_out").alias("there"), F.greatest("n_in", F.lit(int(check is Check.DUPLICATE))).alias("should"),
+            F.col("n_out").alias("there"), F.expr(should).alias("should"),
         )  # fmt: skip
         return self._show(rows)
 
