@@ -215,6 +215,14 @@ class _Audit:
             checkpoint=self._checkpoint(),
         )
         with closing(Scan(self._spark, scope)) as scan:
+            facts = self._examine(scan, base)
+            if not (wrong := _list_differing(facts)):
+                return facts
+            self._progress("running the functions of sinks that differ again")
+            fickle = scan.compared.find_fickle(wrong)
+        if not fickle.found:
+            return facts
+        with closing(Scan(self._spark, replace(scope, fickle=fickle))) as scan:
             return self._examine(scan, base)
 
     def _windows(self) -> JudgeableWindows:
@@ -277,6 +285,7 @@ class _Audit:
                 {} if Check.LOST in barred else scan.excused(),
                 unsure,
                 scan.compared.ruled,
+                scan.fickle,
             ),
             notes=notes(self._subject, self._cut, self._ledger, sum(made.loose.values()), unsure, before),
         )
@@ -342,6 +351,14 @@ class _Audit:
         cut = self._ground.expired()
         whole = Check.WRONG_COUNT not in barred and all_there(self._ledger, self._counts, visible)
         return {} if not cut or whole else by_expiry(self._subject, cut)
+
+
+def _list_differing(facts: Observations) -> set[str]:
+    """Return the sinks with outputs that differ from the recompute."""
+    found = (
+        facts.evidence.get(check) for check in (Check.LOST, Check.UNEXPECTED, Check.WRONG_VALUE, Check.WRONG_TOTAL)
+    )
+    return {sink for evidence in found if isinstance(evidence, Evidence) for sink in evidence.by_sink}
 
 
 def _left_out(skipped: int, unread: int) -> list[str]:

@@ -18,6 +18,18 @@ from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.tables.windows.judgeable_windows import JudgeableWindows
 
 
+@dataclass(frozen=True, slots=True)
+class FickleSinks:
+    """Sinks whose outputs differ each time that the user's functions run: in their values, or in which there are."""
+
+    values: frozenset[str] = frozenset()
+    existence: frozenset[str] = frozenset()
+
+    @property
+    def found(self) -> bool:
+        return bool(self.values or self.existence)
+
+
 @dataclass(frozen=True)
 class Scope:
     """The data to scan, and the data to compare it with."""
@@ -45,6 +57,7 @@ class Scope:
     ruled: BroadcastSinks = field(default_factory=BroadcastSinks)
     other_code: OtherCode | None = None
     """Code that processed a part of the input, if the audit has loaded other code."""
+    fickle: FickleSinks = field(default_factory=FickleSinks)
     checkpoint: Checkpoint | None = None
     """The newest one that is committed."""
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from kafka_eos.audit.checks import database_tables as relations
 from kafka_eos.audit.checks import dead_letters as letters
 from kafka_eos.audit.checks import provenance_checks as flags
-from kafka_eos.audit.checks.audit_scope import Scope
+from kafka_eos.audit.checks.audit_scope import FickleSinks, Scope
 from kafka_eos.audit.checks.observed_tables import ObservedTables, union
 from kafka_eos.audit.facts.code_changes import OtherCode
 from kafka_eos.audit.tables import epoch_totals as totals
@@ -60,6 +60,7 @@ class ComparisonTables:
             )
         why |= {name: cut.why_unknown(name) for name in cut.asked - self._scope.ruled.sinks}
         why |= self._scope.ruled.why
+        why |= dict.fromkeys(self._scope.fickle.existence, "the functions before it make others when they run again")
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
@@ -156,10 +157,31 @@ class ComparisonTables:
         seen = self._seen.firsts if self._seen.marked else self._seen.plain
         more_outputs = [*self.windowed.outputs, *(ruling.outputs for ruling in self._rulings)]
         every, free = self._recompute.expected(self._seen.input(self._scope.inputs), seen, more_outputs)
-        expiring = F.col("sink").isin([*self._scope.cut.expiring])
+        unknown = F.col("sink").isin([*self._scope.cut.expiring, *self._scope.fickle.values])
         made = self.comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))
-        made = made.withColumn("loose", F.col("loose") | expiring)
+        made = made.withColumn("loose", F.col("loose") | unknown)
         return self._seen.hold(made) if self._seen.unmarked else made, free
+
+    def find_fickle(self, sinks: Collection[str]) -> FickleSinks:
+        """Run the functions before these sinks again, and return the sinks where they make something else."""
+        # Spark takes an equal plan for one that it has run.
+        records = self._seen.input(self._scope.inputs).where(F.lit(True))
+        again, _ = self._recompute.expected(records, self._seen.firsts if self._seen.marked else self._seen.plain)
+        unmarked = [sink.node for sink in self._seen.unmarked]
+        runs = [self.made.where(F.col("sink").isin(unmarked))] if unmarked else []
+        runs += [self.pairs.where("should")] if self._seen.marked else []
+        hashes = F.struct("e_key_hash", "e_value_hash", "e_headers_hash", "e_time")
+        first = union([run.select("sink", "id", hashes.alias("first")) for run in runs])
+        second = self.comparable(again).select("sink", "id", hashes.alias("second"))
+        computed = ~F.col("sink").isin([*self._scope.cut.timed, *self.ruled])
+        both = first.join(second, ["sink", "id"], "full").where(F.col("sink").isin([*sinks]) & computed)
+        alone = F.col("first").isNull() | F.col("second").isNull()
+        other = both.withColumn("alone", alone).where(alone | ~F.col("first").eqNullSafe(F.col("second")))
+        found = {
+            row["sink"]: row["alone"] for row in other.groupBy("sink").agg(F.max("alone").alias("alone")).collect()
+        }
+        existence = frozenset(sink for sink, is_alone in found.items() if is_alone)
+        return FickleSinks(frozenset(found) - existence, existence)
 
     @cached_property
     def met(self) -> DataFrame:

@@ -55,6 +55,11 @@ class Scan:
     def close(self) -> None:
         self.seen.close()
 
+    @property
+    def fickle(self) -> frozenset[str]:
+        """Return the sinks whose values are not compared because functions change them in each run."""
+        return self._scope.fickle.values
+
     def inputs(self) -> tuple[int, int]:
         """Count the input records that committed epochs cover, and those after them."""
         return self._count(self._scope.inputs), self._count(self._scope.ahead)

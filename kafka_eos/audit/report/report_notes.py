@@ -63,11 +63,12 @@ def uncompared(
     excused: Mapping[str, int],
     unsure: Mapping[str, str],
     ruled: Collection[str],
+    fickle: Collection[str],
 ) -> list[UncomparedOutput]:
     """Return for the headline what is unknown about the outputs of sinks that were otherwise compared.
 
     ``untold``: by sink, outputs that may exist or not. ``excused``: by sink, outputs of other code. ``ruled``: sinks
-    after broadcast state.
+    after broadcast state. ``fickle``: sinks whose values differ each time that functions run.
     """
     left_out: list[UncomparedOutput] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
@@ -78,6 +79,8 @@ def uncompared(
                 why = "nothing tells which windows were over when rows came behind a watermark"
             elif name in cut.expiring:
                 why = "they depend on when state with a time to live had expired"
+            elif name in fickle:
+                why = "the functions before it return others when they run again"
             what, claims = (
                 ("values and order", (OutputClaim.VALUES, OutputClaim.ORDER))
                 if cut.nested
