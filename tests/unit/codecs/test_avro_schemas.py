@@ -8,7 +8,7 @@ import enum
 import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 import pydantic
@@ -17,6 +17,8 @@ from pydantic import Field
 
 from kafka_eos.codecs.avro.schema_derivation import TIMESTAMP, avro_schema, named_types, tag_fields
 from kafka_eos.core.errors import PlanError
+
+T = TypeVar("T")
 
 
 class Kind(enum.Enum):
@@ -31,6 +33,10 @@ class Place:
 
 class Tagged(msgspec.Struct, tag="t", tag_field="kind"):
     place: Place
+
+
+class Page(pydantic.BaseModel, Generic[T]):
+    rows: list[T]
 
 
 def usual() -> list[int]:
@@ -73,6 +79,8 @@ FIELDS: list[tuple[Any, Any, Any, Any]] = [
     (datetime.date | None, None, ["null", DATE], None),
     (Annotated[Decimal, MONEY], NONE, DECIMAL, NONE),
     (Annotated[Decimal, "of the order", MONEY], NONE, DECIMAL, NONE),
+    (Annotated[Decimal, Field(max_digits=2, decimal_places=0)], NONE, {**DECIMAL, "precision": 2, "scale": 0}, NONE),
+    (Annotated[Decimal, Field(max_digits=2, decimal_places=2)], NONE, {**DECIMAL, "precision": 2, "scale": 2}, NONE),
     (Annotated[Decimal, MONEY, "of the order"], NONE, DECIMAL, NONE),
     (Annotated[Decimal | None, MONEY], None, ["null", DECIMAL], None),
     (
@@ -133,6 +141,14 @@ def test_datetimes_have_the_schema_that_is_asked_for_wherever_they_are() -> None
 def test_tags_of_structs_are_found_wherever_they_are() -> None:
     assert tag_fields(dataclass([("a", int, NONE), ("held", list[Tagged], NONE)])) == {"kind"}
     assert tag_fields(Place) == frozenset()
+
+
+def test_a_name_has_letters_digits_and_underscores_alone_wherever_it_stands() -> None:
+    whole = struct([("one", Page[int], NONE), ("more", list[Page[int]], NONE)])
+
+    one, more = (field["type"] for field in avro_schema(whole)["fields"])
+    assert (one["name"], more["items"]) == ("Page_int_", "Page_int_")
+    assert named_types(whole) == {"Whole": whole, "Page_int_": Page[int]}
 
 
 @pytest.mark.parametrize(

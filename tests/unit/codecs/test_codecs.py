@@ -397,6 +397,7 @@ class Colour(enum.StrEnum):
         (dict, {"a": 1}),
         (dict[str, int], {"a": 1}),
         (dict[Literal["a", "b"], list[int]], {"a": [1]}),
+        (dict[Literal["a"], int], {"a": 1}),
         (dict[Colour, int], {Colour.RED: 1}),
         (dict[str | None, int], {"a": 1}),
         (dict[str | int, int], {"a": 1}),

@@ -102,6 +102,19 @@ def test_names_are_as_short_as_they_can_be() -> None:
     assert "optional .google.protobuf.Timestamp at_time = 2" in text
 
 
+def test_what_says_nothing_about_values_is_skipped_wherever_it_stands() -> None:
+    plain = parse_proto("message A { oneof x { int32 a = 1; } int32 b = 2; } enum E { V = 0; W = 1; }", "a.proto")
+    full = """
+        ; option (a.b) = { c: [1, 2] d { e: 1 } }; extend A { int32 z = 9; } service S { rpc Do (A) returns (A) {} }
+        message A { ; option deprecated = true; reserved 5, 7 to 9; extensions 100 to 199;
+          oneof x { ; option (y) = "z;"; int32 a = 1 [(c) = {d: "}"}, deprecated = true]; ; }
+          int32 b = 2 [json_name = "x", (e) = [1, 2]]; extend A { int32 z = 9; } ; }
+        ; enum E { ; option (x) = 1; V = 0 [(a) = {b: 1}]; reserved 3; reserved "X"; ; W = 1; } ;
+    """
+
+    assert parse_proto(full, "a.proto") == plain
+
+
 def test_a_name_is_whole_where_a_package_of_an_import_would_be_found_first() -> None:
     """Seen from shop.v1, com.Order would be a name of shop.com."""
     file = FileDescriptorProto(name="c.proto", package="shop.v1", syntax="proto3", dependency=["a.proto", "b.proto"])

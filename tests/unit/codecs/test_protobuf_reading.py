@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -95,6 +96,44 @@ def test_what_only_proto2_has_is_compared(writer: str, reader: str, said: str) -
         classes(f'syntax = "proto2"; {enums} message Order {{ {fields} }}')["Order"] for fields in (writer, reader)
     )
     assert obstacles(theirs.DESCRIPTOR, ours.DESCRIPTOR) == ([said] if said else [])
+
+
+DIFFERENT = [
+    "", "int32 a = 1;", "int32 b = 1;", "int32 a = 2;", "int32 a = 1; int32 b = 2;", "sint32 a = 1;",
+    "optional int32 a = 1;", "repeated int32 a = 1;", "oneof x { int32 a = 1; }", "oneof y { int32 a = 1; }",
+    "map<string, int32> a = 1;", "map<string, int64> a = 1;", "map<int32, int32> a = 1;",
+    "M a = 1;", "O a = 1;", "repeated M a = 1;", "E a = 1;", "F a = 1;", "repeated E a = 1;",
+]  # fmt: skip
+
+
+def test_messages_are_the_same_or_differ() -> None:
+    enums = "enum E { A = 0; B = 1; } enum F { X = 0; Y = 1; }"
+    for one, other in itertools.product(DIFFERENT, DIFFERENT):
+        there, here = (classes(proto3(TYPES, enums, "message Order {", fields, "}"))["Order"].DESCRIPTOR
+                       for fields in (one, other))  # fmt: skip
+
+        assert (differences(there, here) == []) == (one == other), (one, other)
+        assert one != other or obstacles(there, here) == []
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "said"),
+    [
+        ("int32 a = 1;", "", ["a (int32, 1) is only there"]),
+        ("", "M b = 2;", ["b (message com.shop.M, 2) is only here"]),
+        ("int32 a = 1;", "int32 b = 1;", ["b is called a there"]),
+        ("oneof x { int32 a = 1; }", "int32 a = 1;", ["a is in x there, in no oneof here"]),
+        ("int32 a = 1;", "oneof x { int32 a = 1; }", ["a is in no oneof there, in x here"]),
+        ("int32 a = 1;", "optional int32 a = 1;", ["a is int32 there, optional int32 here"]),
+        ("M a = 1; M b = 2;", "M a = 1; O b = 2;",
+         ["b is message com.shop.M there, message com.shop.O here", "b is called com.shop.M there, com.shop.O here",
+          "b.n is int32 there, string here"]),
+    ],
+)  # fmt: skip
+def test_a_difference_is_told_with_both_sides(writer: str, reader: str, said: list[str]) -> None:
+    theirs, ours = messages(writer, reader)
+
+    assert differences(theirs.DESCRIPTOR, ours.DESCRIPTOR) == said
 
 
 def test_messages_that_hold_themselves_are_compared_once() -> None:
