@@ -15,8 +15,9 @@ from kafka_eos.codecs import AvroCodec, MsgpackCodec
 from kafka_eos.codecs.operator_state.counted_value import CountedCodec
 from kafka_eos.codecs.operator_state.optional_value import OptionalCodec
 from kafka_eos.codecs.operator_state.pattern_codecs import PartialMatchesCodec, PatternRowsCodec
-from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec
+from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec, register_codec
 from kafka_eos.codecs.operator_state.window_codecs import ElementsCodec, RowPanesCodec, WindowedCodec
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.windows import Window, Windowed
 from tests.examples import examples
 
@@ -120,6 +121,27 @@ def test_a_row_of_several_partial_matches_is_one_row_again() -> None:
 def test_what_a_tool_would_store_in_another_form_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match="expected|updates is a number"):
         get_plain_codec(f"{name}-msgpack", None).encode(value)
+
+
+ORDER: Any = {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "schema", [ORDER, {**ORDER, "$defs": {"X": {}}}, {"$ref": "#/$defs/Order", "$defs": {"X": {}, "Order": ORDER}}]
+)
+def test_a_tool_stores_no_value_with_other_fields_than_the_stored_type(schema: Any) -> None:
+    codec = get_plain_codec("msgpack", schema)
+
+    assert [codec.decode(codec.encode(value)) for value in ({"a": 1}, {"a": 1, "b": 2})] == [{"a": 1}, {"a": 1, "b": 2}]
+    for value, said in (({"b": 1}, "lacks 'a'"), ({"a": 1, "c": 1}, "has 'c'")):
+        with pytest.raises(ValueError, match=said):
+            codec.encode(value)
+
+
+@pytest.mark.parametrize("name", ["msgpack", "key", "counted-own", "elements-own", "maybe-own", "row-panes-own"])
+def test_no_codec_takes_the_name_of_one_that_tools_have(name: str) -> None:
+    with pytest.raises(ConfigError, match="already exists: rename yours"):
+        register_codec(name, lambda schema: TEXTS)
 
 
 def test_an_entry_that_says_neither_one_nor_none_is_refused() -> None:

@@ -167,3 +167,9 @@ def test_what_cannot_be_written_is_refused(change: object, said: str) -> None:
 
     with pytest.raises(ValueError, match=said):
         print_proto(file)
+
+
+@pytest.mark.parametrize("opened", ["message A {", "option a = {"], ids=["messages", "an option"])
+def test_what_is_nested_without_end_is_refused(opened: str) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_proto(opened + "message A {" * 50_000, "a.proto")
