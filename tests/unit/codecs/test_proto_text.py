@@ -90,7 +90,7 @@ def test_what_a_file_means_for_others_is_in_its_text() -> None:
 
     for line in ('option java_package = "com.x";', "option java_multiple_files = true;", "reserved 20 to 30;",
                  'reserved "foo", "bar";', '[json_name = "when"]', "[packed = false]",
-                 "C = 1 [deprecated = true];"):  # fmt: skip
+                 "C = 1 [deprecated = true];", "reserved 9 to 2147483647;"):  # fmt: skip
         assert line in text
 
 
