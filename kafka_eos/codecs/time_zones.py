@@ -69,6 +69,15 @@ def describe_ruled_zone(time: datetime.datetime | datetime.time) -> str:
     )
 
 
+def describe_range(time: datetime.datetime) -> str:
+    """Return why a format that holds instants cannot return a time with a zone; empty if it can."""
+    try:
+        time.astimezone(datetime.UTC)
+    except OverflowError:
+        return "is not in the years 1 to 9999 in UTC"
+    return ""
+
+
 def same_time(a: datetime.datetime | datetime.time, b: datetime.datetime | datetime.time) -> bool:
     """Return whether both show the same time with the same offset."""
     return _shown(a) == _shown(b)

@@ -89,8 +89,8 @@ def job(
 ) -> Job:
     conninfo = database()
     with psycopg.connect(conninfo) as connection:
-        # What is written is not what is there: rounded, and padded.
-        connection.execute('CREATE TABLE lines (id serial, "user" text, price numeric(10, 2), note character(5))')
+        # What is written is not what is there: a price has as many decimals as its column.
+        connection.execute('CREATE TABLE lines (id serial, "user" text, price numeric(10, 3), note varchar(5))')
     source = PIPELINE.replace("{database}", conninfo).replace("{bucket}", s3)
     source = source.replace("{credentials}", f"{{{s3_server.CREDENTIALS}}}")
     made = new_job(source, input=topic(partitions=3))

@@ -44,6 +44,8 @@ from tests.contract.carriers import (
 from tests.examples import examples
 from tests.protobuf_witness import classes, proto3
 
+INDIA: Final = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+
 
 class Scalars(msgspec.Struct):
     """What a cell of CSV can be read as."""
@@ -131,7 +133,7 @@ scalars = st.builds(
     st.booleans(),
     st.decimals(),
     st.dates(),
-    st.datetimes(timezones=st.none() | st.just(datetime.UTC)),
+    st.datetimes(timezones=st.none() | st.sampled_from([datetime.UTC, INDIA])),
     st.uuids(),
 )
 nested = st.builds(

@@ -440,16 +440,16 @@ def test_a_sink_that_the_table_cannot_serve_is_refused(
 
 
 FITS = {
-    "number": "smallint numeric real boolean date text", "ratio": "real numeric text", "flag": "boolean text",
-    "text": "int uuid jsonb date inet", "data": "bytea", "money": "money numeric int text",
-    "at": "timestamp text", "day": "date timestamptz text", "span": "interval time text",
-    "id": "uuid text", "color": "varchar(9) int", "tags": "jsonb text[] int[] text", "account": "json jsonb",
-    "maybe": "int",
+    "number": "smallint numeric real", "ratio": "real numeric", "flag": "boolean", "text": "text char(3) jsonb",
+    "data": "bytea", "money": "numeric", "at": "timestamp", "day": "date", "span": "interval", "id": "uuid",
+    "color": "varchar(9)", "tags": "jsonb text[] int[]", "account": "json jsonb", "maybe": "int",
 }  # fmt: skip
 MISFITS = {
-    "number": "uuid inet int[]", "ratio": "int uuid boolean", "flag": "int numeric date", "data": "int uuid text",
-    "money": "uuid", "at": "int uuid boolean date time", "day": "int uuid", "span": "int boolean",
-    "id": "int bigint date", "tags": "int uuid", "account": "text int text[]", "maybe": "uuid",
+    "number": "uuid inet int[] boolean date text", "ratio": "int uuid boolean text", "flag": "int numeric date text",
+    "text": "int uuid date inet", "data": "int uuid text", "money": "uuid money int text",
+    "at": "int uuid boolean date time text", "day": "int uuid timestamptz text", "span": "int boolean time text",
+    "id": "int bigint date text", "color": "int", "tags": "int uuid text", "account": "text int text[]",
+    "maybe": "uuid",
 }  # fmt: skip
 """Types of columns for fields of ``Everything``: some that take a value of it, and some that take none."""
 
@@ -467,6 +467,17 @@ def test_a_column_that_takes_no_value_of_its_field_is_refused_and_one_that_may_i
             ConfigError, match=f"its column {column} has type .*, which cannot store .*: change one of the two"
         ):
             sink(tp).check(job())
+
+
+def test_a_domain_takes_what_the_type_below_it_returns(kit: Kit) -> None:
+    kit.ask("CREATE DOMAIN price AS numeric(10,2); CREATE DOMAIN fair AS price CHECK (VALUE > 0)")
+    kit.ask("CREATE TABLE t (name fair)")
+
+    prices = [Decimal("1.50"), Decimal("1.505"), "1"]
+
+    kit.prepared(kit.sink("t", None, columns=("name",)), *({"name": price} for price in prices))
+
+    assert [index for index, _ in kit.refused] == [1, 2]
 
 
 def test_a_type_with_rules_of_its_own_is_left_to_the_rows(kit: Kit) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from kafka_eos.codecs.time_zones import describe_range
 from kafka_eos.connectors.files.formats.record_fields import taken_apart
 
 Make: TypeAlias = Callable[[Any], Any]
@@ -163,6 +164,8 @@ def _timestamp(unit: int, zoned: bool) -> Make:
             raise _unfit(cell)
         if zoned != (cell.tzinfo is not None):
             raise ValueError(f"datetime {cell.isoformat()} has {'no' if zoned else 'a'} time zone")
+        if zoned and (wrong := describe_range(cell)):
+            raise ValueError(f"datetime {cell.isoformat()} {wrong}")
         _expect_whole(cell.microsecond, unit, cell)
         return cell
 

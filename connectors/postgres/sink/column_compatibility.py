@@ -1,8 +1,7 @@
 """Check whether the columns of a table can store the values of a model's fields, before any row.
 
 The server is asked to parse samples of a field's type, as in a COPY. If it accepts one sample, and would store it
-unchanged, the column passes, and each row is checked later. A text may contain anything, so no column rejects a text
-field.
+unchanged, the column passes, and each row is checked later.
 Rule: only a column that could never store a row is refused.
 """
 
@@ -40,7 +39,6 @@ _SAMPLES: Final[Mapping[type, Sequence[Any]]] = {
     tuple: ([],),
 }
 _JSON: Final = ("json", "jsonb")
-_TEXTS: Final = ("text", "varchar", "bpchar", "name")
 
 
 def find_type_mismatches(connection: Connection, table: TableInfo, columns: Sequence[ModelColumn]) -> Iterator[str]:
@@ -58,13 +56,14 @@ def find_type_mismatches(connection: Connection, table: TableInfo, columns: Sequ
 
 
 def _fits(connection: Connection, holds: Any, there: TableColumn) -> bool:
+    losses = ColumnLosses(there.type)
+    if holds is str:
+        return losses.takes(str)
     declared = next((_SAMPLES[base] for base in holds.__mro__ if base in _SAMPLES), None)
     if declared is None:
-        return holds is str  # otherwise a document, which only JSON columns store
-    losses = ColumnLosses(there.type)
+        return False  # a document, which only JSON columns store
     samples = [sample for sample in declared if not losses.describe(sample)]
-    in_text = there.type_name in _TEXTS
-    return any(in_text or _taken(connection, sample, there.type) for sample in samples)
+    return any(_taken(connection, sample, there.type) for sample in samples)
 
 
 def _taken(connection: Connection, sample: Any, tp: str) -> bool:

@@ -1,7 +1,8 @@
 """Descriptions of what a column would silently change in a value, by the column's type. Pure.
 
-The server rounds numbers and times, takes the day out of a time, and spells bytes as text. Rule: a value comes back
-equal, or it is rejected here. Values that the server itself rejects are not examined.
+The server parses the text of a value by the column's type: it rounds numbers and times, pads texts, and takes a UUID of
+digits for a number. Rule: a column takes the classes of values that it returns, and a value comes back equal, or it is
+rejected here. Values that the server itself rejects are not examined.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import datetime
 import decimal
 import re
 import struct
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from kafka_eos.codecs.time_zones import describe_range
+from kafka_eos.connectors.postgres.columns import PLAIN
 
 _SQL_TYPE: Final = re.compile(
     r"(?P<name>[a-z ]+?)(?: ?\((?P<size>\d+)(?:,(?P<scale>-?\d+))?\))?(?P<more> with(?:out)? time zone)?"
@@ -19,29 +24,59 @@ _SQL_TYPE: Final = re.compile(
 )
 _TIMES: Final = (datetime.datetime, datetime.time, datetime.timedelta)
 _BYTES: Final = (bytes, bytearray, memoryview)
+_NUMBERS: Final = (int, float, decimal.Decimal)
+_BUILTINS: Final = (*PLAIN, *_BYTES, list, tuple, dict, set, frozenset)
+_KEPT_BY: Final = {
+    "minute": datetime.timedelta(minutes=1),
+    "hour": datetime.timedelta(hours=1),
+    "day": datetime.timedelta(days=1),
+}
+"""The finest step that an interval keeps, by the last of its fields."""
 _EXACT: Final = decimal.Context(prec=2000, traps=[decimal.InvalidOperation])
 
 
 class ColumnLosses:
-    """The losses of values in a column of SQL type ``tp``.
+    """The losses of values in a column of SQL type ``tp``. If it is empty, the column is left to the server.
 
-    ``classes``: the classes of the values that it may change.
+    ``unchanged``: the classes of the values that it returns as they are.
     """
 
     def __init__(self, tp: str) -> None:
         match = _SQL_TYPE.fullmatch(tp)
         name = match["name"] + (match["more"] or "") if match else ""
+        self._type = tp
         self._size = int(match["size"]) if match and match["size"] else None
         self._scale = int(match["scale"] or 0) if match else 0
         self._array = bool(match and match["array"])
-        self._describe, classes = _BY_TYPE.get(name, (_nothing, ()))
-        self.classes = frozenset(classes)
+        self._fields = name.removeprefix("interval").split() if name.startswith("interval") else []
+        self._describe, self._taken, examined = _BY_TYPE.get("interval" if self._fields else name, _OTHER)
+        taken = {*self._taken, type(None)} - {*examined} if tp else PLAIN
+        self.unchanged = frozenset[type]() if self._array else frozenset[type](taken)
+
+    def takes(self, cls: type) -> bool:
+        """Return whether the column returns values of a class."""
+        return cls in self._taken and not self._array
 
     def describe(self, value: Any) -> str:
         """Return what the column would lose of a value, as the end of a sentence; empty if nothing."""
+        if not self._type or value is None:
+            return ""
+        if self._array:
+            if not isinstance(value, list | tuple):
+                return f"of type {self._type} would not return a {type(value).__name__}"
+            return next((loss for each in value if (loss := self._of_item(each))), "")
+        return self._of_item(value)
+
+    def _of_item(self, value: Any) -> str:
         if self._array and isinstance(value, list | tuple):
-            return next(filter(None, map(self.describe, value)), "")
-        return self._describe(self, value)
+            return next((loss for each in value if (loss := self._of_item(each))), "")
+        return "" if value is None else self._describe(self, value) or self._of_class(value)
+
+    def _of_class(self, value: Any) -> str:
+        """Values of a type that is unknown here are left to the server, unless another type has their class."""
+        taken = self._taken or (() if isinstance(value, _BUILTINS) else (object,))
+        fits = isinstance(value, taken) and (bool in taken or not isinstance(value, bool))
+        return "" if fits else f"of type {self._type} would not return a {type(value).__name__}"
 
     def of_numeric(self, value: Any) -> str:
         if self._size is None or not isinstance(value, int | float | decimal.Decimal):
@@ -65,6 +100,16 @@ class ColumnLosses:
             return f"holds {self._size} characters, but this text has {len(value)}"
         return ""
 
+    def of_padded_text(self, value: Any) -> str:
+        if isinstance(value, str) and len(value) < (self._size or 1):
+            return f"would pad this text to {self._size} characters: change the column to varchar({self._size})"
+        return self.of_text(value)
+
+    def of_name(self, value: Any) -> str:
+        if isinstance(value, str) and len(value) > 15 and len(value.encode(errors="replace")) > 63:
+            return "holds 63 bytes, and would cut this text"
+        return self.of_text(value)
+
     def of_date(self, value: Any) -> str:
         if isinstance(value, datetime.datetime):
             return f"is a date, and would drop the time of {value}: write its .date()"
@@ -77,6 +122,18 @@ class ColumnLosses:
 
     def of_zoneless_time(self, value: Any) -> str:
         return self.of_time(value) or _of_zone(value)
+
+    def of_zoned_timestamp(self, value: Any) -> str:
+        if isinstance(value, datetime.datetime) and value.tzinfo is not None and (wrong := describe_range(value)):
+            return f"could not return {value}, which {wrong}"
+        return self.of_fraction(value)
+
+    def of_interval(self, value: Any) -> str:
+        if self._fields and isinstance(value, datetime.timedelta) and self._fields[-1] != "second":
+            step = _KEPT_BY.get(self._fields[-1])
+            if value if step is None else value % step:
+                return f"keeps no part of an interval below its {self._fields[-1]}s, and would round {value}"
+        return self.of_fraction(value)
 
     def of_zoneless_timestamp(self, value: Any) -> str:
         return self.of_fraction(value) or _of_zone(value)
@@ -120,18 +177,25 @@ def _as_real(value: Any) -> float:
 
 
 _Describe = Callable[[ColumnLosses, Any], str]
-_BY_TYPE: Final[Mapping[str, tuple[_Describe, tuple[type, ...]]]] = {
-    "numeric": (ColumnLosses.of_numeric, (int, float, decimal.Decimal)),
-    "double precision": (ColumnLosses.of_double, (int, decimal.Decimal)),
-    "real": (ColumnLosses.of_real, (int, float, decimal.Decimal)),
-    "text": (ColumnLosses.of_text, _BYTES),
-    "name": (ColumnLosses.of_text, _BYTES),
-    "character": (ColumnLosses.of_text, (str, *_BYTES)),
-    "character varying": (ColumnLosses.of_text, (str, *_BYTES)),
-    "date": (ColumnLosses.of_date, (datetime.datetime,)),
-    "time without time zone": (ColumnLosses.of_zoneless_time, (datetime.datetime, datetime.time)),
-    "time with time zone": (ColumnLosses.of_time, (datetime.datetime, datetime.time)),
-    "timestamp without time zone": (ColumnLosses.of_zoneless_timestamp, (datetime.datetime,)),
-    "timestamp with time zone": (ColumnLosses.of_fraction, (datetime.datetime,)),
-    "interval": (ColumnLosses.of_fraction, (datetime.timedelta,)),
+_Type = tuple[_Describe, tuple[type, ...], tuple[type, ...]]
+"""What is examined in a value, the classes that the column returns, and those of them that it may change."""
+_OTHER: Final[_Type] = (_nothing, (), ())
+_BY_TYPE: Final[Mapping[str, _Type]] = {
+    "boolean": (_nothing, (bool,), ()),
+    **dict.fromkeys(("smallint", "integer", "bigint"), (_nothing, (int,), ())),
+    "numeric": (ColumnLosses.of_numeric, _NUMBERS, _NUMBERS),
+    "double precision": (ColumnLosses.of_double, _NUMBERS, (int, decimal.Decimal)),
+    "real": (ColumnLosses.of_real, _NUMBERS, _NUMBERS),
+    **dict.fromkeys(("text", "bpchar", "xml", "bit", "bit varying"), (ColumnLosses.of_text, (str,), ())),
+    "name": (ColumnLosses.of_name, (str,), (str,)),
+    "character": (ColumnLosses.of_padded_text, (str,), (str,)),
+    "character varying": (ColumnLosses.of_text, (str,), (str,)),
+    "bytea": (_nothing, _BYTES, ()),
+    "uuid": (_nothing, (uuid.UUID,), ()),
+    "date": (ColumnLosses.of_date, (datetime.date,), ()),
+    "time without time zone": (ColumnLosses.of_zoneless_time, (datetime.time,), (datetime.time,)),
+    "time with time zone": (ColumnLosses.of_time, (datetime.time,), (datetime.time,)),
+    "timestamp without time zone": (ColumnLosses.of_zoneless_timestamp, (datetime.datetime,), (datetime.datetime,)),
+    "timestamp with time zone": (ColumnLosses.of_zoned_timestamp, (datetime.datetime,), (datetime.datetime,)),
+    "interval": (ColumnLosses.of_interval, (datetime.timedelta,), (datetime.timedelta,)),
 }

@@ -6,22 +6,29 @@ rejected here. The server decides whether the others fit, when the row is staged
 
 from __future__ import annotations
 
+import decimal
 import enum
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pydantic
 
 from kafka_eos.codecs.json_codec import json_codec_of
 from kafka_eos.codecs.type_inspection import attributes, type_name
-from kafka_eos.connectors.postgres.columns import PLAIN, ModelColumn
+from kafka_eos.connectors.postgres.columns import ModelColumn
 from kafka_eos.connectors.postgres.sink.column_losses import ColumnLosses
+
+_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d")
+"""Marks texts with a number that ``jsonb`` may return as an integer."""
 
 
 class RowEncoder:
     """The encoding of values as rows of the table.
 
-    ``types``: the SQL types of its columns. A column without one, such as one with a domain, is left to the server.
+    ``types``: the SQL types of its columns. A column without one, such as one of an extension, is left to the server.
     """
 
     def __init__(
@@ -40,10 +47,10 @@ class RowEncoder:
             column.name: column.declared for column in columns if types.get(column.name) in ("json", "jsonb")
         }
         """The columns of JSON, with the declared types of their values."""
+        self._normalized = frozenset(name for name in self._documents if types[name] == "jsonb")
         self._losses = {name: ColumnLosses(types.get(name, "")) for name in self._names}
         self._unconverted = [
-            frozenset({type(None)}) if name in self._documents else PLAIN - self._losses[name].classes
-            for name in self._names
+            frozenset({type(None)}) if name in self._documents else self._losses[name].unchanged for name in self._names
         ]
 
     def encode(self, value: Any) -> tuple[Any, ...]:
@@ -72,7 +79,7 @@ class RowEncoder:
 
     def _cell(self, name: str, cell: Any) -> Any:
         if name in self._documents and cell is not None:
-            return _json(name, cell, self._documents[name])
+            return _json(name, cell, self._documents[name], normalized=name in self._normalized)
         if isinstance(cell, enum.Enum):
             cell = cell.value
         if isinstance(cell, dict | set | frozenset | pydantic.BaseModel):
@@ -82,8 +89,20 @@ class RowEncoder:
         return cell
 
 
-def _json(name: str, cell: Any, declared: Any) -> str:
+def _json(name: str, cell: Any, declared: Any, *, normalized: bool) -> str:
+    """Return a cell as JSON text. ``normalized``: the server stores its numbers, not their texts."""
+    codec = json_codec_of(declared)
     try:
-        return json_codec_of(declared).encode(cell).decode()
+        data = codec.encode(cell)
+        if normalized and _EXPONENT.search(data):
+            codec.expect_return(cell, msgspec.json.encode(json.loads(data, parse_float=_parse_as_jsonb)))
+        return data.decode()
     except ValueError as error:
         raise ValueError(f"column {name!r} cannot hold this as JSON: {error}") from error
+
+
+def _parse_as_jsonb(text: str) -> int | float:
+    """Return a number as ``jsonb`` does, which writes 1e16 as an integer."""
+    number = decimal.Decimal(text)
+    exponent = number.as_tuple().exponent
+    return int(number) if isinstance(exponent, int) and exponent >= 0 else float(text)

@@ -40,6 +40,12 @@ _COLUMNS: Final = """
         t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
         CASE WHEN t.typlen >= 0 THEN '' WHEN t.typcategory = 'S' OR t.typname = 'bytea' THEN 'octets' ELSE 'any' END,
         t.typtype = 'd' AND t.typnotnull, t.typtype = 'b' AND t.typnamespace = 'pg_catalog'::regnamespace,
+        (WITH RECURSIVE below AS (
+            SELECT a.atttypid AS id, a.atttypmod AS modifier
+            UNION ALL
+            SELECT d.typbasetype, d.typtypmod FROM below JOIN pg_type d ON d.oid = below.id AND d.typtype = 'd')
+         SELECT format_type(b.oid, below.modifier) FROM below JOIN pg_type b ON b.oid = below.id
+         WHERE b.typtype = 'b' AND b.typnamespace = 'pg_catalog'::regnamespace),
         CASE WHEN a.attgenerated = 's' THEN pg_get_expr(g.adbin, g.adrelid) END,
         ARRAY(SELECT o.attname::text FROM pg_depend d
                 JOIN pg_attribute o ON o.attrelid = d.refobjid AND o.attnum = d.refobjsubid
@@ -100,6 +106,8 @@ class TableColumn:
     """True if its domain is NOT NULL, which also applies to a deletion."""
     built_in: bool
     """True if its type is the server's own, without user-defined rules for values."""
+    stored: str | None
+    """Its type if that is the server's own, or the one below its domain; None for other types."""
     expression: str | None
     """The expression by which the server computes and stores it; None if it does not."""
     inputs: Sequence[str]
@@ -130,8 +138,8 @@ class TableInfo:
 
     @property
     def types(self) -> dict[str, str]:
-        """Return the SQL types of the columns whose types are the server's own."""
-        return {column.name: column.type for column in self.columns if column.built_in}
+        """Return the SQL types of the columns whose values the server's own types hold."""
+        return {column.name: column.stored for column in self.columns if column.stored is not None}
 
     def computed_from(self, columns: Sequence[str]) -> list[tuple[TableColumn, str]]:
         """Return the columns that the server computes from these columns alone, with their expressions."""

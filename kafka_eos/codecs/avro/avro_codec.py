@@ -145,6 +145,11 @@ def _model_functions(model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], 
 
 
 def _record_functions(tp: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    try:
+        msgspec.msgpack.Decoder(tp)  # compiles the type, as the conversion of the first value would
+    except TypeError as error:
+        raise PlanError(f"type {type_name(tp)} cannot be mapped to Avro: {reason(error)}") from error
+
     def dump(value: Any) -> Any:
         return msgspec.to_builtins(value, builtin_types=_KEPT)
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.codecs.time_zones import describe_ruled_zone
+from kafka_eos.codecs.time_zones import describe_range, describe_ruled_zone
 
 Preparer: TypeAlias = Callable[[Any], Any]
 TypedPreparer: TypeAlias = tuple[frozenset[type], Preparer]
@@ -171,7 +171,7 @@ def _of_type(value: Any, taken: type, kind: str) -> Any:
 
 
 def _zoned(value: datetime.datetime) -> str:
-    return "has no time zone" if value.tzinfo is None else ""
+    return "has no time zone" if value.tzinfo is None else describe_range(value)
 
 
 def _unzoned(value: datetime.datetime | datetime.time) -> str:

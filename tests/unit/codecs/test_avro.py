@@ -16,6 +16,7 @@ from kafka_eos import PlanError
 from kafka_eos.codecs import AvroCodec, CountedCodec
 
 NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC)
+INDIA = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
 
 
 class Colour(enum.Enum):
@@ -146,8 +147,9 @@ def test_bytes_after_the_value_are_refused() -> None:
         (Plain(2**70), "too large"),
         (Node(1, at=NOW.replace(tzinfo=None)), "no time zone"),
         (Node(1, children=[Node(1, at=NOW.replace(tzinfo=None))]), "no time zone"),
+        (Node(1, at=datetime.datetime.min.replace(tzinfo=INDIA)), "not in the years 1 to 9999 in UTC"),
     ],
-    ids=["int", "datetime", "nested datetime"],
+    ids=["int", "datetime", "nested datetime", "early datetime"],
 )
 def test_a_value_that_would_change_is_not_written(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -158,6 +160,10 @@ def test_a_value_that_would_change_is_not_written(value: Any, message: str) -> N
     ("tp", "message"),
     [
         (int, "needs a pydantic model"),
+        (
+            named("R", day=str | datetime.date),
+            "cannot be mapped to Avro: Type unions may not contain more than one str",
+        ),
         (named("R", price=decimal.Decimal), "R.price: declare the digits of the Decimal for Avro"),
         (named("R", tags=set[str]), r"R.tags: set\[str\]"),
         (named("R", anything=Any), "R.anything"),

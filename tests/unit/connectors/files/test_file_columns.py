@@ -70,6 +70,10 @@ def written(sink: FileSink, *values: Any) -> tuple[list[Path], list[str]]:
     return sorted(sink.directory.rglob("part-*")), refused
 
 
+EARLY = datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+"""In UTC it is before the year 1."""
+
+
 def of(tp: Any) -> type[Any]:
     """A record with one field."""
     return msgspec.defstruct("One", [("x", tp)])
@@ -88,6 +92,7 @@ def expect_refused(sink: FileSink, value: Any, why: str) -> None:
     ("tp", "value"),
     [
         (int, 1.5), (int, True), (int, "1"), (int, NOON), (float, "1.5"), (float, 2**53 + 1), (bool, 1), (bool, "no"),
+        (datetime.datetime, EARLY),
         (str, 5), (str, b"x"), (bytes, "x"), (datetime.date, NOON), (datetime.datetime, NOON.date()),
         (datetime.datetime, 5), (datetime.datetime, NAIVE), (datetime.time, NOON.timetz()), (datetime.time, 5),
         (datetime.timedelta, 5), (list[int], [1, 2.5]), (list[int], "12"), (dict[str, int], {"a": 1.5}),

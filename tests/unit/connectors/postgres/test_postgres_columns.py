@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import ipaddress
 import math
 import sys
 import uuid
@@ -134,14 +135,26 @@ LOCAL = MICROS.replace(tzinfo=None)
         ("numeric(3,-2)", [100, 2500], [101, 0.5]),
         ("numeric", [10.005], []),
         ("numeric(10,2)[]", [[1.25], [None, [2]]], [[1.255], [[None, 2.001]]]),
-        ("timestamp(0) with time zone", [NOON, NOON.date()], [MICROS]),
+        ("timestamp(0) with time zone", [NOON], [MICROS, NOON.date(), "2026-01-01"]),
+        ("timestamp with time zone", [MICROS], [datetime.datetime.min.replace(tzinfo=NOON.tzinfo)]),
         ("timestamp(3) without time zone", [LOCAL.replace(microsecond=1000)], [LOCAL, NOON]),
         ("time(0) without time zone", [NOON.time()], [MICROS.time(), NOON.timetz(), NOON]),
         ("interval(2)", [SECOND / 100], [SECOND / 1000]),
-        ("text", ["a", 1], [b"a", bytearray(b"a"), memoryview(b"a")]),
+        ("interval day to hour", [SECOND * 3600], [SECOND * 60]),
+        ("interval month", [None, SECOND * 0], [SECOND, datetime.timedelta(30)]),
+        ("interval day to second(3)", [SECOND / 1000], [SECOND / 10_000, 5]),
+        ("text", ["a", None], [1, True, NOON, uuid.UUID(int=5), ["a"], b"a", bytearray(b"a"), memoryview(b"a")]),
+        ("character(3)", ["abc", "ab "], ["ab", "", "abcd", 123]),
+        ("name", ["x" * 63], ["x" * 64, "ä" * 32]),
+        ("integer[]", [[1, None], [[2]]], ["{1}", [True], ["1"], (1.0,)]),
+        ("boolean", [True], [1, "t"]),
+        ("uuid", [uuid.UUID(int=5)], ["00000000-0000-0000-0000-000000000005"]),
+        ("inet", [ipaddress.ip_address("10.0.0.1")], ["10.0.0.1", 1]),
+        ('"char"', [], ["ab", bytearray(b"a")]),
         ('character varying(2) COLLATE pg_catalog."C"', ["ab", "a "], ["ab ", b"a"]),
-        ("bytea", [b"a"], []),
-        ("bigint", [1], []),
+        ("bytea", [b"a"], ["a"]),
+        ("bigint", [1], ["1", True, uuid.UUID(int=5), Decimal(1)]),
+        ("", ["a", 1, [1]], []),
     ],
 )
 def test_a_value_that_a_column_would_change_is_refused(tp: str, kept: list[Any], lost: list[Any]) -> None:
@@ -151,6 +164,15 @@ def test_a_value_that_a_column_would_change_is_refused(tp: str, kept: list[Any],
     for each in lost:
         with pytest.raises(ValueError, match="column 'a' "):
             rows.encode({"a": each})
+
+
+def test_jsonb_that_would_return_a_float_as_an_integer_is_refused() -> None:
+    """It stores the number 1e16, and writes it without an exponent."""
+    rows = RowEncoder(columns_of(None, ["a", "b"]), None, (), None, {"a": "jsonb", "b": "json"})
+
+    assert rows.encode({"a": [1.5, "1e16", 5e-324], "b": 1e16})[1:] == ('[1.5,"1e16",5e-324]', "1e16")
+    with pytest.raises(ValueError, match="column 'a' cannot hold this as JSON: .*would come back"):
+        rows.encode({"a": {"b": [1e16]}, "b": None})
 
 
 @pytest.mark.parametrize(
