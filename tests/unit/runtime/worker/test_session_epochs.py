@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
-from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.sink import DeadLetters, PreCommit
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
@@ -178,6 +178,54 @@ def test_an_answer_names_all_output_up_to_it_that_is_not_known_to_be_committed(s
                 named = sorted((each.scope, each.payload["epoch"]) for each in sealed.committables)
                 assert named == [("one", sealed.epoch.n), ("other", sealed.epoch.n)]
     assert (one.notices, other.notices) == (notices, notices)
+
+
+class Refusing(ProcessFunction[int, int, int]):
+    """Refuses one value, and has a timer for each key."""
+
+    def __init__(self, refused: int) -> None:
+        self.refused = refused
+
+    def open(self, ctx: ProcessContext) -> None:
+        self.timers = ctx.processing_timers()
+
+    def process(self, key: int, value: int) -> Iterator[int]:
+        if value == self.refused:
+            raise ValueError("refused")
+        self.timers.register(2**42)
+        yield value
+
+    def on_processing_timer(self, key: int, time: int) -> Iterator[int]:
+        yield from ()
+
+
+def test_an_answer_counts_what_each_chain_has_read_and_refused_and_waits_for(tmp_path: Path) -> None:
+    async def ask(value: int) -> int:
+        return value
+
+    pipeline, refused = Pipeline("counts"), DeadLetters(MemorySink())
+    read = pipeline.source(ListSource(range(8)), name="in", on_error=refused)
+    first = read.key_by(_digit, name="by", values=int).process(Refusing(3), name="first")
+    asked = first.async_map(ask, name="ask", values=int)
+    asked.key_by(_digit, name="again", values=int).process(Refusing(5), name="second").sink(MemorySink(), name="out")
+    pipeline.source(ListSource(range(3), name="other"), name="other").sink(MemorySink(), name="aside")
+    positions: dict[str, Positions] = {
+        "in": {SplitId("list/0"): {"index": 0}}, "other": {SplitId("other/0"): {"index": 0}}
+    }  # fmt: skip
+    with ExitStack() as closing:
+        session = SessionThread(pipeline.plan(), _start(positions), MemoryStorage(), tmp_path, closing)
+        for epoch in range(1, 300):
+            session.trigger(epoch)
+            answer = session.hear(AcknowledgeCheckpoint)
+            if answer.timers == {"first": 7, "second": 6}:
+                break
+
+    assert answer.timers == {"first": 7, "second": 6}
+    assert answer.tally.read == {"in": 8, "other": 3}
+    assert answer.tally.refused == {"in": {"first": 1, "second": 1}}
+    assert answer.positions == {
+        "in": {SplitId("list/0"): {"index": 8}}, "other": {SplitId("other/0"): {"index": 3}}
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- what the next session goes on from
