@@ -80,7 +80,7 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
         "postgres": "_shared _staged_tables",
         "delta": "files _lake",
         "http": "_outbox",
-        "iceberg": "files _lake",
+        "iceberg": "_shared files _lake",
         "idempotent": "_outbox",
     },
     "connectors.kafka": {
@@ -98,10 +98,9 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
         "formats": "",
         "os_errors": "",
         "s3": "",
-        "varints": "",
         "hive_partitions": "file_names",
         "sink": "disk file_names formats os_errors s3",
-        "source": "os_errors s3 varints hive_partitions sink",
+        "source": "os_errors s3 hive_partitions sink",
     },
     "audit": {
         "cluster": "",

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors._lake.file_store import UnfinishedFile, read
+from kafka_eos.connectors._shared.parquet_files import read_footer
 from kafka_eos.connectors.files.s3.bucket import Bucket
 
 
@@ -45,7 +46,7 @@ class BucketStore:
 
     def footer(self, name: str) -> pq.FileMetaData:
         with self._fetched(name) as path:
-            return pq.read_metadata(path)
+            return read_footer(path)
 
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._fetched(name) as path:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors._shared.parquet_files import OpenFile, open_parquet, read_batches
+from kafka_eos.connectors._shared.parquet_files import OpenFile, open_parquet, read_batches, read_footer
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.sink.file_staging import StagedFile
 from kafka_eos.core.errors import ConfigError
@@ -87,7 +87,7 @@ class LocalStore:
         return pq.read_schema(self._root / name)
 
     def footer(self, name: str) -> pq.FileMetaData:
-        return pq.read_metadata(self._root / name)
+        return read_footer(self._root / name)
 
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from read(self._root / name, str(self._root / name), columns)

@@ -77,6 +77,7 @@ from kafka_eos.connectors._lake.lake_table import (
     LiveFile,
     TableSpec,
 )
+from kafka_eos.connectors._shared.parquet_files import read_footer
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.iceberg import catalogs, partitions
 from kafka_eos.connectors.iceberg import table_location as places
@@ -311,7 +312,7 @@ def described(table: Table, file: DataFile) -> Described:
     its writing."""
     path = f"{_data(table)}/{file.name}"
     with table.io.new_input(path).open() as stream:
-        footer = pq.read_metadata(stream)
+        footer = read_footer(stream)
     columns = pyarrow_to_schema(footer.schema.to_arrow_schema())
     plan = compute_statistics_plan(columns, table.properties)
     try:

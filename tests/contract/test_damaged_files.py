@@ -7,6 +7,8 @@ import base64
 import bz2
 import datetime
 import lzma
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pyarrow.parquet
 import pytest
 from pyarrow.parquet import encryption
 
+from kafka_eos.connectors._shared.parquet_files import read_footer
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.core.errors import ConfigError
 from tests.contract.test_file_source import opened, read
@@ -139,3 +142,72 @@ def test_a_file_of_parquet_with_an_encrypted_column_is_named_and_ends_no_process
         writer.write_table(table)
 
     refused(tmp_path / "a.parquet", "encrypted")
+
+
+def _with_histogram(level: bytes, data: bytes) -> bytes:
+    """The footer of a column without lists whose histogram of definition levels is of its repetition levels."""
+    empty, histogram = b"\x29\x06", b"\x19\x26" + level
+    assert data.count(empty + histogram) == 1
+    return data.replace(empty + histogram, b"\x29\x26" + level + b"\x19\x06")
+
+
+def test_statistics_of_parquet_that_do_not_fit_the_schema_are_damage_and_end_no_process(tmp_path: Path) -> None:
+    data = plain(tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").write_bytes(_with_histogram(b"\x00\x0a", bytes(data)))
+
+    refused(tmp_path / "a.parquet", "description of column a does not fit the schema")
+    with pytest.raises(ValueError, match="does not fit the schema"):
+        read_footer(tmp_path / "a.parquet")
+
+
+def test_a_bound_of_parquet_that_is_shorter_than_its_values_is_damage_and_ends_no_process(tmp_path: Path) -> None:
+    data = bytes(plain(tmp_path / "a.parquet", pa.table({"a": pa.array([b"abcd"], pa.binary(4))})))
+    bound = b"\x18\x04abcd"
+    assert bound in data
+    (tmp_path / "a.parquet").write_bytes(data.replace(bound, b"\x18\x00\x13\x00\x13\x00"))  # and two unknown fields
+
+    with pytest.raises(ValueError, match="a bound of column a is shorter than its values"):
+        read_footer(tmp_path / "a.parquet")
+
+
+def test_a_footer_of_parquet_that_describes_too_many_columns_is_not_opened(tmp_path: Path) -> None:
+    schema = b"\x15\x02\x19\xfc\xe1\xd4\x03" + b"\x48\x01r\x15\xc0\xa9\x07\x00" + b"\x15\x02\x38\x01a\x00" * 60_000
+    footer = schema + b"\x16\x00\x19\x0c\x00"
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    refused(tmp_path / "a.parquet", "schema has 60,001 elements, and at most 60,000 are read")
+
+    plain(tmp_path / "a.parquet", pa.table({f"c{n}": [1] for n in range(101)}))
+    refused(
+        tmp_path / "a.parquet", "1 row groups have 101 columns, more than largest_part= allows", largest_part=102_400
+    )
+
+
+def test_a_changed_byte_in_the_footer_of_parquet_ends_no_process(tmp_path: Path) -> None:
+    plain(tmp_path / "a.parquet", pa.table({"a": [[1]], "b": ["x"], "c": pa.array([b"ab"], pa.binary(2))}))
+
+    done = subprocess.run(
+        [sys.executable, "-c", _CHANGE_BYTES, tmp_path / "a.parquet"], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+_CHANGE_BYTES = """
+import random, sys
+
+from pathlib import Path
+from kafka_eos.connectors._shared.parquet_files import read_footer
+from kafka_eos.connectors.delta.delta_log import bounds_of
+from kafka_eos.connectors.files.source.row_formats import read_format
+path = Path(sys.argv[1])
+rows, whole = read_format("parquet", None, largest=1 << 20).rows, path.read_bytes()
+for at in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
+    changed = bytearray(whole)
+    changed[at] ^= 1 << random.randrange(8)
+    path.write_bytes(changed)
+    for read in (lambda: [*rows(path, 0)], lambda: bounds_of(read_footer(path), ["b", "c"])):
+        try:
+            read()
+        except Exception:
+            pass
+"""

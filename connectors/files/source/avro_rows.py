@@ -21,10 +21,10 @@ import fastavro
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, parse_schema
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
+from kafka_eos.connectors._shared.varints import unsigned
 from kafka_eos.connectors.files.source.avro_stored import as_stored, with_stored_fields
 from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
 from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow
-from kafka_eos.connectors.files.varints import unsigned
 
 _SYNC: Final = 16
 _HEADER: Final = fastavro.parse_schema({

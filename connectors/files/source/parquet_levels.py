@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_eos.connectors.files.varints import unsigned
+from kafka_eos.connectors._shared.varints import unsigned
 
 _CODECS: Final = ("SNAPPY", "GZIP", "ZSTD", "BROTLI")
 """Supported codecs. LZ4 is missing: it has two variants, and files do not state which."""

@@ -15,29 +15,25 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
+from kafka_eos.connectors._shared.thrift_structs import Fields, ThriftType, read_struct
 from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
 from kafka_eos.connectors.files.source.parquet_levels import begins_with_a_row, unpacked
-from kafka_eos.connectors.files.varints import unsigned
-
-
-class _ThriftType:
-    """Types of Thrift's compact protocol. A page header has no lists, sets or maps."""
-
-    TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY = range(1, 9)
-    STRUCT = 12
-
 
 _DICTIONARY: Final = 2
 _KIND, _UNPACKED, _PACKED, _OF_DATA, _OF_DATA_2 = 1, 2, 3, 5, 8
 """Field numbers of a page header."""
 _VALUES, _OF_LEVELS = 1, 4
 """Field numbers in the data part of a header; in version 1 also the encoding of repetition levels."""
+_FIELDS: Final[Fields] = {
+    **dict.fromkeys((_KIND, _UNPACKED, _PACKED), ThriftType.INT),
+    _OF_DATA: dict.fromkeys((_VALUES, _OF_LEVELS), ThriftType.INT),
+    _OF_DATA_2: {_VALUES: ThriftType.INT},
+}
 _RUNS: Final = 3
 _LEVELS: Final = 8
 """Least bytes that any value takes in a column with lists."""
 _NUMBER: Final = 16
 """Most bytes of a number."""
-_DEEPEST: Final = 16
 _SHARE: Final = 64
 """A dictionary is not checked if it takes less than this fraction of the limit, even if each row had all of it."""
 
@@ -183,13 +179,14 @@ def _pages(file: Any, column: Any) -> Iterator[_Page]:
     starts = [each for each in (column.dictionary_page_offset, column.data_page_offset) if each]
     at = min(starts, default=0)
     end = at + column.total_compressed_size
+    if not 0 <= at <= end <= os.fstat(file.fileno()).st_size:
+        raise ValueError(f"the footer says that column {column.path_in_schema} is outside of the file")
     while at < end:
         file.seek(at)
-        header = _struct(file, 0)
+        header = _header(file)
         inner = header.get(_OF_DATA) or header.get(_OF_DATA_2) or {}
-        values = inner.get(_VALUES, 0) if isinstance(inner, dict) else -1
-        packed, size = header.get(_PACKED, -1), header.get(_UNPACKED, -1)
-        if not all(isinstance(each, int) and each >= 0 for each in (packed, size, values)):
+        values, packed, size = inner.get(_VALUES, 0), header.get(_PACKED, -1), header.get(_UNPACKED, -1)
+        if min(values, packed, size) < 0:
             raise ValueError("the header of a page has an invalid size")
         begins, first_version = file.tell(), _OF_DATA in header
         readable = not first_version or inner.get(_OF_LEVELS) == _RUNS
@@ -198,48 +195,10 @@ def _pages(file: Any, column: Any) -> Iterator[_Page]:
         at = begins + packed
 
 
-def _struct(file: Any, depth: int) -> dict[int, Any]:
-    """Return integers and nested structures by field number. Other fields are skipped."""
-    if depth > _DEEPEST:
-        raise ValueError("the header of a page is nested too deeply")
-    made: dict[int, Any] = {}
-    number = 0
-    while (byte := _byte(file)) != 0:
-        number = number + (byte >> 4) if byte >> 4 else _integer(file)
-        made[number] = _value(file, byte & 0x0F, depth)
-    return made
-
-
-def _value(file: Any, kind: int, depth: int) -> Any:
-    match kind:
-        case _ThriftType.SHORT | _ThriftType.INT | _ThriftType.LONG:
-            return _integer(file)
-        case _ThriftType.BYTE:
-            return _byte(file)
-        case _ThriftType.TRUE | _ThriftType.FALSE:
-            pass  # the type is the value
-        case _ThriftType.DOUBLE:
-            file.seek(8, os.SEEK_CUR)
-        case _ThriftType.BINARY:
-            file.seek(_unsigned(file), os.SEEK_CUR)
-        case _ThriftType.STRUCT:
-            return _struct(file, depth + 1)
-        case _:
-            raise ValueError(f"the header of a page has a field of type {kind}")
-    return None
-
-
-def _byte(file: Any) -> int:
-    found = file.read(1)
-    if not found:
-        raise EOFError("it ends within the header of a page")
-    return int(found[0])
-
-
-def _unsigned(file: Any) -> int:
-    return unsigned(iter(lambda: _byte(file), None), "the header of a page has a number that does not end")
-
-
-def _integer(file: Any) -> int:
-    number = _unsigned(file)
-    return (number >> 1) ^ -(number & 1)
+def _header(file: Any) -> dict[int, Any]:
+    try:
+        return read_struct(file, _FIELDS)
+    except ValueError as error:
+        raise ValueError(f"the header of a page: {error}") from error
+    except EOFError as error:
+        raise EOFError(f"the header of a page: {error}") from error

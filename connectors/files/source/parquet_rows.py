@@ -26,7 +26,7 @@ _BINARY: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()
 
 def parquet_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> Generator[Any]:
     """Yield the rows from number ``first`` on as dicts. ``largest``: most bytes of the pages decompressed together."""
-    with open_parquet(path) as file:
+    with open_parquet(path, largest=largest) as file:
         if not file.metadata.num_rows:
             return
         names = columns.select(file.schema_arrow.names)
