@@ -1,7 +1,7 @@
 """The server on a thread of its own, until its owner ends it.
 
-Rule: the address is bound, or refused, before anything else starts; an open connection never delays the end, and the
-job never waits for a request.
+Rule: the address is bound and served, or refused, before anything else starts. An open connection never delays the
+end, and the job never waits for a request.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class _BoundedServer(uvicorn.Server):
         super().__init__(config)
         self._limits, self._certificate = limits, certificate
         self._end_streams = end_streams
+        self._begun = threading.Event()
+        self._failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections of the given socket; uvicorn's servers, which have no limits, are not created."""
@@ -47,6 +49,23 @@ class _BoundedServer(uvicorn.Server):
         acceptor = ConnectionAcceptor(listening, self._limits, self._build_protocol, self._find_context)
         self._accepting = asyncio.create_task(acceptor.run())
         self.started = True
+        self._begun.set()
+
+    def serve_on(self, listening: socket.socket) -> None:
+        """Serve until the end. What prevents a start is kept for ``find_failure``."""
+        try:
+            self.run([listening])
+        except BaseException as error:
+            if self.started:
+                raise
+            self._failure = error
+        finally:
+            self._begun.set()
+
+    def find_failure(self) -> BaseException | None:
+        """Wait until connections are accepted, and return None; or return what prevented it."""
+        self._begun.wait()
+        return None if self.started else self._failure or RuntimeError("its thread has ended")
 
     def _find_context(self) -> ssl.SSLContext | None:
         return None if self._certificate is None else self._certificate.context
@@ -73,7 +92,7 @@ def serve(
     limits: ConnectionLimits | None = None,
     access: HttpAccess | None = None,
 ) -> Iterator[str]:
-    """Serve the routes while the block runs; yield the URL. ConfigError, which names ``what``, if it cannot be bound.
+    """Serve the routes while the block runs; yield the URL. Raise ConfigError, which names ``what``, if that fails.
 
     ``end_streams``: ends the responses that have no end of their own. ``access``: by default everyone who reaches the
     address may read, over plain HTTP.
@@ -100,8 +119,10 @@ def serve(
         server = _BoundedServer(
             config, (limits or ConnectionLimits()).fit_to_process(), access.certificate, end_streams
         )
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="http")
+        thread = threading.Thread(target=server.serve_on, args=(listening,), daemon=True, name="http")
         thread.start()
+        if (failure := server.find_failure()) is not None:
+            raise ConfigError(f"{what} cannot be served: {type(failure).__name__}: {failure}") from failure
         try:
             yield f"{'http' if access.certificate is None else 'https'}://{shown}:{listening.getsockname()[1]}"
         finally:

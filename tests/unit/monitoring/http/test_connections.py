@@ -15,10 +15,12 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.http.connections import ConnectionLimits
 from kafka_eos.monitoring.http.server import serve
 from tests.waiting import PATIENCE, eventually
@@ -232,3 +234,18 @@ def test_the_job_keeps_most_descriptors(soft: int, taken: int, monkeypatch: pyte
     monkeypatch.setattr(resource, "getrlimit", given)
 
     assert ConnectionLimits().fit_to_process().connections == taken
+
+
+def test_a_server_that_cannot_start_is_an_error_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread has failed, so nobody would see the page missing."""
+
+    def load(self: uvicorn.Config) -> None:
+        raise ImportError("no module named httptools")
+
+    monkeypatch.setattr(uvicorn.Config, "load", load)
+
+    with (
+        pytest.raises(ConfigError, match="the test cannot be served: ImportError: no module"),
+        door(ConnectionLimits()),
+    ):
+        raise AssertionError("it serves")
