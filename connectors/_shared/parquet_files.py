@@ -130,7 +130,7 @@ def _read_groups(source: Path | OpenFile, largest: int) -> Sequence[dict[int, An
         file.seek(end - _TRAILER - length)
         footer = read_struct(BytesIO(file.read(length)), _FOOTER)
         file.seek(0)
-    schema, groups = footer.get(_SCHEMA, []), footer.get(_ROW_GROUPS, [])
+    schema, groups = footer.get(_SCHEMA, []), list[dict[int, Any]](footer.get(_ROW_GROUPS, []))
     if len(schema) > _MOST_ELEMENTS:
         raise ValueError(f"its schema has {len(schema):,} elements, and at most {_MOST_ELEMENTS:,} are read")
     chunks = sum(len(group.get(_COLUMNS, ())) for group in groups)

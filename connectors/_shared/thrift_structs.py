@@ -53,7 +53,9 @@ def _value(file: Any, kind: int, known: Any, depth: int) -> Any:
     """Return a value of the type ``kind``, or nothing useful if it is not ``known``."""
     if depth > _DEEPEST:
         raise ValueError("a struct is nested too deeply")
-    expected = {dict: ThriftType.STRUCT, list: ThriftType.LIST}.get(type(known), known)
+    expected = (
+        ThriftType.STRUCT if isinstance(known, Mapping) else ThriftType.LIST if isinstance(known, list) else known
+    )
     if expected not in (None, kind):
         raise ValueError(f"a field has type {kind} in place of {expected}")
     match kind:

@@ -47,7 +47,9 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/state/rocksdb_options.py _MIB _KIB
         kafka_eos/runtime/state/rocksdb_store.py _HEAP_BYTES _NUMBER_BYTES
         kafka_eos/runtime/state/expiring_state.py _STAMP_BYTES
-        connectors/_shared/parquet_files.py _TRAILER _LENGTH
+        connectors/_shared/parquet_files.py _TRAILER _LENGTH _SCHEMA _ROW_GROUPS _METADATA _ENCRYPTION _STATISTICS _SIZES
+        connectors/_shared/parquet_files.py _REPETITIONS _DEFINITIONS
+        connectors/_shared/thrift_structs.py _LONG_LIST _LONGEST
         connectors/delta/delta_log.py _BITS _LONGEST_BOUND
         connectors/files/source/avro_rows.py _SYNC _CHECKSUM
         connectors/files/formats/csv_format.py _LARGEST
@@ -122,7 +124,9 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/structured_streaming/partition_writer.py _MOST_TASKS
         connectors/files/source/avro_rows.py _MOST_OF_XZ
         connectors/files/sink/open_files.py MOST_FILES
-        connectors/files/source/parquet_pages.py _DEEPEST _SHARE
+        connectors/_shared/parquet_files.py _MOST_ELEMENTS _CHUNK _LARGEST
+        connectors/_shared/thrift_structs.py _DEEPEST
+        connectors/files/source/parquet_pages.py _SHARE
         connectors/files/source/row_formats.py LARGEST_ROW LARGEST_BLOCK
         connectors/files/source/unreadable_rows.py _MOST_COLUMNS
         connectors/http/client.py _MOST_BYTES
