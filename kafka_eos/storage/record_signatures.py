@@ -19,12 +19,26 @@ from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 _KEY: Final = re.compile(r"(?:[0-9a-fA-F]{2}){32,}")
 
 _keys: tuple[bytes, ...] = ()
+_shared = False
+"""Whether several queries of this process use the keys."""
 
 
 def use_keys(file: Path | None) -> None:
     """Set the file with the keys of this process; None for no signatures. Raises ConfigError if it is not usable."""
-    global _keys
-    _keys = () if file is None else read_keys(file)
+    global _keys, _shared
+    _keys, _shared = () if file is None else read_keys(file), False
+
+
+def share_keys(file: Path | None) -> None:
+    """Set the keys as ``use_keys`` does, for a query that runs beside others. ConfigError if they have other keys."""
+    global _keys, _shared
+    keys = () if file is None else read_keys(file)
+    if _shared and keys != _keys:
+        raise ConfigError(
+            f"checkpoint_key_file={file}: an earlier query of this program signs with other keys, or with none. Give "
+            "all queries of a program the same file, and start the program anew after a change"
+        )
+    _keys, _shared = keys, True
 
 
 def read_keys(file: Path) -> tuple[bytes, ...]:

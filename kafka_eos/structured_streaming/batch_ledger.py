@@ -12,8 +12,6 @@ import secrets
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
-
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.storage import CheckpointStorage
@@ -60,8 +58,14 @@ class PreparedBatch(records.StoredRecord, frozen=True, kw_only=True):
         return frozenset(t.transactional_id for t in self.transactions)
 
 
-class _QueryIdentity(msgspec.Struct, frozen=True):
-    job: str
+class QueryIdentity(records.StoredRecord, frozen=True, kw_only=True):
+    """The name under which Kafka knows the query of this checkpoint."""
+
+    FORMAT: ClassVar[str] = "query"
+
+    @property
+    def name(self) -> str:
+        return paths.IDENTITY
 
 
 class BatchLedger:
@@ -159,19 +163,12 @@ def _identity(storage: CheckpointStorage, name: str) -> str:
     job = f"{ensure_name(name, 'the name of the query')}-{secrets.token_hex(4)}"
     ensure_name(job, "the name of the query, with its suffix of nine characters,")
     try:
-        storage.publish(paths.IDENTITY, msgspec.json.encode(_QueryIdentity(job)))
+        records.publish(storage, QueryIdentity(job=job))
     except FileExistsError:
-        job = _stored_identity(storage)
+        job = records.decode(QueryIdentity, paths.IDENTITY, storage.read(paths.IDENTITY)).job
     if job.rpartition("-")[0] != name:
         raise ConfigError(
             f"this checkpoint belongs to the query {job.rpartition('-')[0]!r}, not to {name!r}: its transactions "
             "contain that name. Restore the query's name, or use another checkpoint."
         )
     return job
-
-
-def _stored_identity(storage: CheckpointStorage) -> str:
-    try:
-        return msgspec.json.decode(storage.read(paths.IDENTITY), type=_QueryIdentity).job
-    except msgspec.DecodeError as error:
-        raise CorruptCheckpoint(f"{paths.IDENTITY} is damaged: {error}") from error

@@ -33,6 +33,7 @@ from kafka_eos.protocol.commit import COMMIT_MARGIN
 from kafka_eos.spark.session import check, check_python, refuse_mixed_attempts
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.record_signatures import share_keys
 from kafka_eos.structured_streaming.background_commits import BatchCommitter
 from kafka_eos.structured_streaming.batch_ledger import BatchLedger
 from kafka_eos.structured_streaming.batch_writer import MicroBatchWriter
@@ -67,6 +68,7 @@ def exactly_once_kafka(
     transaction_timeout: Seconds | None = None,
     config: Mapping[str, Any] | None = None,
     adopt: bool = False,
+    checkpoint_key_file: str | Path | None = None,
 ) -> ExactlyOnceQuery:
     """Start the streaming query ``df`` and write its rows to Kafka, each exactly once. Returns when it runs.
 
@@ -81,11 +83,13 @@ def exactly_once_kafka(
                     hour, or the brokers' ``transaction.max.timeout.ms`` if that is less
     ``config``      librdkafka settings of the producers: SASL, TLS, compression …
     ``adopt``       continue after a batch that another sink wrote into this checkpoint
+    ``checkpoint_key_file``  keys that sign the sink's records in the checkpoint; the same for all queries of a program
 
     Raises ConfigError for what cannot be exactly once, JobLocked if another process of this host runs the query,
     CommittableLost if output that Spark decided before is gone. The executors need kafka-eos installed.
     """
     _check(df, checkpoint, trigger)
+    share_keys(_keys_outside(checkpoint, checkpoint_key_file))
     if (armed := failpoints.armed_script()) is not None:
         log.warning("%s", failpoints.ARMED.format(script=armed))
     rows = project_columns(df, None if topic is None else topic_name(topic))
@@ -118,6 +122,18 @@ def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | N
                 f"trigger={{{kind!r}: …}} is not supported: only micro-batches are decided one by one. Use "
                 "processingTime or availableNow."
             )
+
+
+def _keys_outside(checkpoint: str | Path, keys: str | Path | None) -> Path | None:
+    """Return the file with the keys. Raise ConfigError if it is in the checkpoint."""
+    if keys is None:
+        return None
+    if Path(keys).resolve().is_relative_to(Path(str(checkpoint).removeprefix("file:")).resolve()):
+        raise ConfigError(
+            f"checkpoint_key_file: {keys} is in the checkpoint {checkpoint}, whose records its keys protect: move it "
+            "to a directory that others cannot write to"
+        )
+    return Path(keys)
 
 
 def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tuple[str, ...], int]:
