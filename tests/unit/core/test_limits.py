@@ -47,8 +47,8 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/state/rocksdb_options.py _MIB _KIB
         kafka_eos/runtime/state/rocksdb_store.py _HEAP_BYTES _NUMBER_BYTES
         kafka_eos/runtime/state/expiring_state.py _STAMP_BYTES
-        connectors/_shared/parquet_files.py _TRAILER _LENGTH _SCHEMA _ROW_GROUPS _METADATA _ENCRYPTION _STATISTICS _SIZES
-        connectors/_shared/parquet_files.py _REPETITIONS _DEFINITIONS
+        connectors/_shared/parquet_files.py _TRAILER _LENGTH _SCHEMA _ROW_GROUPS _METADATA _ENCRYPTION
+        connectors/_shared/parquet_files.py _STATISTICS _SIZES _REPETITIONS _DEFINITIONS
         connectors/_shared/thrift_structs.py _LONG_LIST _LONGEST
         connectors/delta/delta_log.py _BITS _LONGEST_BOUND
         connectors/files/source/avro_rows.py _SYNC _CHECKSUM
