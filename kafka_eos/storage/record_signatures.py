@@ -36,7 +36,7 @@ def share_keys(file: Path | None) -> None:
     if _shared and keys != _keys:
         raise ConfigError(
             f"checkpoint_key_file={file}: an earlier query of this program signs with other keys, or with none. Give "
-            "all queries of a program the same file, and start the program anew after a change"
+            "all queries of a program the same file, and start the program again after a change"
         )
     _keys, _shared = keys, True
 
