@@ -122,6 +122,13 @@ def topics(
         list[str] | None,
         typer.Option(help="Checkpoint directory of a job whose sinks store provenance there; repeatable."),
     ] = None,
+    input_bootstrap: Annotated[
+        str | None, typer.Option(help="Brokers of the inputs, if the outputs are on another cluster.")
+    ] = None,
+    input_config: Annotated[
+        list[str] | None,
+        typer.Option(help="librdkafka setting `name=value` of the inputs' cluster, if it has others; repeatable."),
+    ] = None,
     bootstrap_servers: Bootstrap = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
     master: Master = None,
@@ -144,6 +151,7 @@ def topics(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, output_where,
             key, order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
             expect, {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
+            input_bootstrap, _settings(input_config),
         )  # fmt: skip
         verdict = audit_topics(question, report_dir=report_dir, progress=progress, master=master)
     exit_with_verdict(verdict, report_dir)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from kafka_eos._util.secrets import MASK
@@ -176,6 +176,14 @@ def _uuid(found: Any) -> str:
     return str(UUID(int=high << 64 | low))
 
 
+class TransactionView(Protocol):
+    """Offsets and open transactions of topics."""
+
+    def ranges(self, topics: Iterable[str]) -> Ranges: ...
+
+    def open_transactions(self, topics: Iterable[str]) -> dict[str, list[str]]: ...
+
+
 @contextmanager
 def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
     """Map errors of the Java client to one with the attempted operation and the final cause.
@@ -208,7 +216,7 @@ def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[
 
 
 def settle(
-    cluster: ClusterAdmin, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
+    cluster: TransactionView, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
 ) -> tuple[Ranges, list[str]]:
     """Wait until no transaction is open in ``topics``: their offsets then, and what is still open if time ran out.
 
@@ -222,7 +230,7 @@ def settle(
     return found, []
 
 
-def in_flight(cluster: ClusterAdmin, topics: Sequence[str]) -> list[str]:
+def in_flight(cluster: TransactionView, topics: Sequence[str]) -> list[str]:
     """Return the open transactions in ``topics``, as sentences."""
     found = cluster.open_transactions(topics) or {"that the cluster does not list (hanging)": [*topics]}
     return [

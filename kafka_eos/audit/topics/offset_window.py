@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Offsets, Ranges
+from kafka_eos.audit.cluster.cluster_admin import Offsets, Ranges
+from kafka_eos.audit.cluster.cluster_pair import Clusters
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.topics.question import TopicAuditOptions
 from kafka_eos.audit.topics.topic_tables import OffsetWindow
@@ -20,7 +21,7 @@ from kafka_eos.core.errors import ConfigError
 
 
 def window(
-    question: TopicAuditOptions, cluster: ClusterAdmin | None, ranges: Ranges, done: Offsets | None = None
+    question: TopicAuditOptions, cluster: Clusters | None, ranges: Ranges, done: Offsets | None = None
 ) -> OffsetWindow:
     """Bounds from the pinned ``ranges`` and what the question says.
 
@@ -54,12 +55,12 @@ def window(
     return OffsetWindow(read, judged, {d: _files(d, question) for d in question.directories})
 
 
-def reading_ends(question: TopicAuditOptions, cluster: ClusterAdmin) -> Offsets:
+def reading_ends(question: TopicAuditOptions, cluster: Clusters) -> Offsets:
     """Return the end offsets that the question sets before the ends of the topics."""
     return _offsets(question, cluster, question.end, question.slack)
 
 
-def identity(question: TopicAuditOptions, cluster: ClusterAdmin) -> dict[str, Any]:
+def identity(question: TopicAuditOptions, cluster: Clusters) -> dict[str, Any]:
     """Return the ids of the cluster and of the topics: others of the same names would have other ids.
 
     ConfigError if the earlier audit, which is resumed, read other ones: their offsets say nothing about these.
@@ -154,7 +155,7 @@ def _clip(low: int, high: int, start: int | None, end: int | None) -> tuple[int,
 
 
 def _offsets(
-    question: TopicAuditOptions, cluster: ClusterAdmin | None, at: datetime | Offsets | None, slack: float
+    question: TopicAuditOptions, cluster: Clusters | None, at: datetime | Offsets | None, slack: float
 ) -> Offsets:
     """Return offsets for ``at``, ``slack`` seconds after it if it is a time; {} if it is None."""
     if isinstance(at, Mapping):

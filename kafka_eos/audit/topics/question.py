@@ -18,7 +18,7 @@ from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql",
-         "expect")  # fmt: skip
+         "expect", "input_bootstrap")  # fmt: skip
 """What an audit that resumes another must ask as that did."""
 
 
@@ -46,6 +46,7 @@ class TopicAuditOptions:
     ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
     ``ledgers``  checkpoint directories (or addresses) of single jobs whose sinks keep provenance there
+    ``input_bootstrap``, ``input_config``  the cluster of the inputs, if it is another one; its settings, if others
     ``expect``   how many outputs an input should have, by ``id``: see ``Expectation``
     ``resume``   the content of the report.json of an earlier PASS of the same question: only what came after it is read
 
@@ -73,6 +74,8 @@ class TopicAuditOptions:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka settings: TLS and SASL."""
     ledgers: tuple[str, ...] = ()
+    input_bootstrap: str | None = None
+    input_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -91,6 +94,10 @@ class TopicAuditOptions:
             raise ConfigError("lines of files have no times: give offsets as start and end, or audit a directory whole")
         if self.expected != Expectation.parse("one") and (self.id is None or self.by_provenance or not self.inputs):
             raise ConfigError("--expect counts the outputs of inputs by an id of yours: give --input and --id")
+        if self.input_bootstrap is not None and not self.inputs:
+            raise ConfigError("--input-bootstrap is the cluster of inputs: name them with --input")
+        if self.input_config and self.input_bootstrap is None:
+            raise ConfigError("settings of the inputs' cluster need its address: --input-bootstrap")
         if self.ledgers and not self.by_provenance:
             raise ConfigError(f"a ledger tells of provenance: give it with --id {PROVENANCE}")
         if self.resume is not None:
@@ -136,8 +143,19 @@ class TopicAuditOptions:
         return {
             name: value if isinstance(value, str | float) else str(value)
             for name, value in vars(self).items()
-            if value not in (None, ()) and name not in ("config", "resume")
+            if value not in (None, ()) and name not in ("config", "input_config", "resume")
         }
+
+    @property
+    def clusters(self) -> list[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
+        """Return address, settings and topics of each cluster, that of the inputs first."""
+        if self.input_bootstrap is None:
+            return [(self.bootstrap, self.config, self.topics)]
+        outputs = tuple(name for name in self.topics if name not in self.inputs)
+        return [
+            (self.input_bootstrap, self.input_config or self.config, self.inputs),
+            (self.bootstrap, self.config, outputs),
+        ]
 
     @property
     def expected(self) -> Expectation:

@@ -25,6 +25,7 @@ from kafka_eos.audit.checks.verdict import (
     judge,
 )
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Ranges, settle
+from kafka_eos.audit.cluster.cluster_pair import ClusterPair, Clusters
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.cluster.spark_session import session
 from kafka_eos.audit.facts.job_ledger import told_at
@@ -105,7 +106,7 @@ class _Run:
         ranges: Ranges = {}
         compacted: list[str] = []
         if question.topics:
-            with closing(ClusterAdmin(self._spark, java_config(question.bootstrap, question.config))) as cluster:
+            with closing(self._clusters()) as cluster:
                 self.identity = window.identity(question, cluster)
                 done = None if question.group is None else cluster.group_offsets(question.group)
                 self._progress("waiting until no transaction is open")
@@ -128,6 +129,13 @@ class _Run:
                 return self._examine(scan, base, compacted)
             finally:
                 self.plans += scan.plans
+
+    def _clusters(self) -> Clusters:
+        question = self._question
+        first, *others = (
+            ClusterAdmin(self._spark, java_config(bootstrap, config)) for bootstrap, config, _ in question.clusters
+        )
+        return ClusterPair(first, others[0], question.inputs) if others else first
 
     def _scan(self) -> TopicScan:
         ledgers = [told_at(ledger) for ledger in self._question.ledgers]

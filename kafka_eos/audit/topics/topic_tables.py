@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -81,8 +82,12 @@ def records(
 
     ``file`` is null. ``files``: those of ledgers with provenance.
     """
-    config = java_config(question.bootstrap, question.config)
-    table = reads.read(spark, config, bounds, committed=committed, records_per_task=RECORDS_PER_TASK)
+    tables = [
+        reads.read(spark, java_config(bootstrap, config), some, committed=committed, records_per_task=RECORDS_PER_TASK)
+        for bootstrap, config, topics in question.clusters
+        if (some := {topic: parts for topic, parts in bounds.items() if topic in topics})
+    ]
+    table = reduce(lambda a, b: a.unionByName(b), tables)
     provenance_text = F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)")
     if files:
         lookup = ProvenanceFiles(question.bootstrap, dict(question.config), files)
