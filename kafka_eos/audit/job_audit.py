@@ -28,7 +28,7 @@ from kafka_eos.audit.checks.epoch_commits import (
 )
 from kafka_eos.audit.checks.unavailable_checks import Impossible, by_expiry, impossible
 from kafka_eos.audit.checks.verdict import AnyCheck, Check, Evidence, Observations, SkippedCheck, Verdict, judge
-from kafka_eos.audit.cluster.spark_session import PendingSession, session
+from kafka_eos.audit.cluster.spark_session import MANY_RECORDS, PendingSession, session
 from kafka_eos.audit.facts.audit_subject import Subject, subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.code_changes import other_code
@@ -63,8 +63,6 @@ Progress = Callable[[str], None]
 
 _BY_THE_LEDGER = (Check.WRONG_COUNT, Check.ALTERED_CHECKPOINT)
 """Checks that look at no single output."""
-_MANY = 2_000_000
-"""Outputs of a job that is worth a session for minutes of work."""
 
 
 class AuditablePipeline(Protocol):
@@ -121,7 +119,7 @@ def audit(
         place = settings.checkpoint_location(plan.name)
         storage = find_storage(place) or MemoryStorage()
         ledger = read_ledger(storage, plan.name, place)
-        path, long = [str(app.path.parent)], sum(each.total for each in ledger.records.values()) > _MANY
+        path, long = [str(app.path.parent)], sum(each.total for each in ledger.records.values()) > MANY_RECORDS
         ledger = whole_history(settings, plan.name, ledger, earlier)
         with session(spark, progress, master=master, python_path=path, long=long) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)

@@ -20,10 +20,10 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.timeout(300)
 BARE = """
 from pyspark.sql import SparkSession
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-print(audit_topics(Question("host:1", outputs=("t",), id="$.x"), spark=spark).headline)
+print(audit_topics(TopicAuditOptions("host:1", outputs=("t",), id="$.x"), spark=spark).headline)
 """
 
 

@@ -51,6 +51,8 @@ _SQL = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """What makes an audit fast, in any session."""
+MANY_RECORDS: Final = 2_000_000
+"""Records that are worth a session for minutes of work."""
 _LOGGING = "-Dlog4j2.configurationFile="
 
 

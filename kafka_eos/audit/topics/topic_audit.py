@@ -27,7 +27,8 @@ from kafka_eos.audit.checks.verdict import (
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Ranges, settle
 from kafka_eos.audit.cluster.cluster_pair import ClusterPair, Clusters
 from kafka_eos.audit.cluster.java_client_config import java_config
-from kafka_eos.audit.cluster.spark_session import session
+from kafka_eos.audit.cluster.spark_session import MANY_RECORDS, session
+from kafka_eos.audit.cluster.topic_size import count_offsets
 from kafka_eos.audit.facts.job_ledger import told_at
 from kafka_eos.audit.facts.ledger_provenance import files
 from kafka_eos.audit.report.audit_outcome import ReportWriter
@@ -72,7 +73,8 @@ def audit_topics(
     ending = ReportWriter(report_dir, Context(job=", ".join(question.outputs), app="topics"))
 
     def judged() -> Verdict:
-        with session(spark, progress, master=master, long=True) as live:
+        long = spark is None and _is_large(question)
+        with session(spark, progress, master=master, long=long) as live:
             ending.context = replace(ending.context, spark=live.version)
             run = _Run(live, question, progress)
             facts = run.facts(settle_seconds)
@@ -82,6 +84,14 @@ def audit_topics(
         return judge(facts, vital=run.vital)
 
     return ending.of(judged)
+
+
+def _is_large(question: TopicAuditOptions) -> bool:
+    """Return whether the audit may take minutes: lines of files are not counted before they are read."""
+    if question.directories:
+        return True
+    sizes = [count_offsets(*cluster) for cluster in question.clusters]
+    return None in sizes or sum(size or 0 for size in sizes) > MANY_RECORDS
 
 
 class _Run:
