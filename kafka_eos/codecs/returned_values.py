@@ -7,7 +7,6 @@ import decimal
 import math
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ _KEPT: Final = (
     *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
 )
 """Types that are compared directly, not by their texts."""
+_NAN: Final = object()
 
 
 def consist_of(builtins: frozenset[type], values: Sequence[Any]) -> bool:
@@ -77,9 +77,11 @@ def is_equal(back: Any, value: Any, tp: Any) -> bool:
     A field may come back as another class that its type allows: an int as a float, or a tuple as a list if it is
     declared as a Sequence.
     """
-    with suppress(ArithmeticError):  # a signaling NaN
+    try:
         if back == value:
             return True
+    except ArithmeticError:  # a signaling NaN
+        pass
     found, given = _fields(back), _fields(value)
     if isinstance(value, pydantic.BaseModel):
         return unchanged(found, given)
@@ -91,8 +93,18 @@ def is_equal(back: Any, value: Any, tp: Any) -> bool:
     )
 
 
+def is_returned(back: Any, value: Any, tp: Any) -> bool:
+    """Return whether a decoded value is the encoded one; False too for one that is not of its declared type."""
+    try:
+        return is_equal(back, value, tp)
+    except (ValueError, TypeError, RecursionError, NotImplementedError):
+        return False
+
+
 def _comparable(plain: Any, *, lists: bool = False) -> Any:
-    """Return plain data in which a Decimal that is NaN equals itself; ``lists``: with lists in place of tuples."""
+    """Return plain data in which NaN equals itself; ``lists``: with lists in place of tuples."""
+    if isinstance(plain, float) and math.isnan(plain):
+        return _NAN
     if isinstance(plain, decimal.Decimal):
         return plain.as_tuple() if plain.is_nan() else plain
     if isinstance(plain, list | tuple):

@@ -1,13 +1,16 @@
 """Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
-Rule: decoded values equal the encoded ones. Values and parts without a declared type are accepted only if MessagePack
-returns them unchanged (``undeclared_parts``). This check costs more than the encoding, unless they consist of builtins
-that MessagePack has. So a fast pipeline declares its other types. Times keep their offsets (``time_zones``).
+Rule: decoded values equal the encoded ones. ``encode`` decodes again, because a value that does not match its type,
+down to its fields, would stop the subtask that receives it. Values and parts without a declared type are accepted only
+if MessagePack returns them unchanged (``undeclared_parts``). This check costs more than the encoding, unless they
+consist of builtins that MessagePack has. So a fast pipeline declares its other types. Times keep their offsets
+(``time_zones``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +19,7 @@ from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
 from kafka_eos.codecs.plain_models import PlainModel
+from kafka_eos.codecs.returned_values import is_returned
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -40,6 +44,8 @@ class MsgpackListCodec(ListCodec[T]):
     def __init__(self, tp: Any = Any) -> None:
         self.type = tp
         self._class = get_instance_class(tp)
+        self._atom = {tp} if tp in (str, int, bool, bytes) else None
+        """The class of values that are surely decoded as they are."""
         self._encode = msgspec.msgpack.Encoder(enc_hook=to_plain).encode
         try:
             self._decode = msgspec.msgpack.Decoder(list[tp], dec_hook=from_plain).decode
@@ -61,8 +67,8 @@ class MsgpackListCodec(ListCodec[T]):
             data = self._encode(plain)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot change subtasks: {reason(error)}") from error
-        if self._times:
-            expect_same_times(self._decode(data), values, in_utc=plain is values)
+        if self.type is not Any and {*map(type, values)} != self._atom:
+            self._expect_equal(values, data, in_utc=plain is values)
         if self._undeclared is not None and not self._undeclared.are_plain([*values]):
             for back, value in zip(self._decode(data), values, strict=True):
                 if not self._undeclared.are_unchanged(value, back):
@@ -73,6 +79,21 @@ class MsgpackListCodec(ListCodec[T]):
                     )
                     raise ValueError(f"{value!r:.200} would arrive as {back!r:.200}: {remedy}")
         return data
+
+    def _expect_equal(self, values: Sequence[T], data: bytes, *, in_utc: bool) -> None:
+        """Raise ValueError unless the data decode to equal values."""
+        try:
+            decoded = self._decode(data)
+        except (ValueError, RecursionError, NotImplementedError) as error:
+            raise ValueError(f"cannot change subtasks as {type_name(self.type)}: {reason(error)}") from error
+        if self._times:
+            expect_same_times(decoded, values, in_utc=in_utc)
+        with suppress(ArithmeticError):  # a signaling NaN
+            if decoded == [*values]:
+                return
+        for back, value in zip(decoded, values, strict=True):
+            if not is_returned(back, value, self.type):
+                raise ValueError(f"{value!r:.200} would arrive as {back!r:.200}: it is not of its declared type")
 
     def decode(self, data: bytes) -> list[T]:
         return self._decode(data)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import Ttl
+from kafka_eos.core.errors import Bug
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan.nodes import KeyByNode, Node, PartialFoldNode
 from kafka_eos.plan.triggers import WindowTrigger
@@ -141,11 +142,26 @@ class CountWindowNode(Node):
         return describe_window(self.assigner)
 
 
+class _UnsentRows(ListCodec[Any]):
+    """The codec of rows that a fold in two phases does not send: it sends accumulators in their place."""
+
+    name = "unsent"
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        raise Bug("rows in front of a fold in two phases were sent")
+
+    def expect_encodable(self, values: Sequence[Any]) -> None: ...
+
+    def decode(self, data: bytes) -> list[Any]:
+        raise Bug("rows in front of a fold in two phases were sent")
+
+
 def one_phase(node: Node) -> Node:
+    """Return a node of a plan in which each fold has one phase. The rows in front of it are as unchecked as before."""
     match node:
         case PartialFoldNode():
             shared = {field.name: getattr(node, field.name) for field in fields(KeyByNode)}
-            return KeyByNode(**shared)
+            return KeyByNode(**{**shared, "value_codec": _UnsentRows()})
         case FoldNode(merge=merge) if merge is not None:
             return replace(node, merge=None)
     return node

@@ -6,6 +6,7 @@ import decimal
 import enum
 import json
 import math
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Optional, TypedDict
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from kafka_eos import PlanError
+from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs import (
     AvroCodec,
     BytesCodec,
@@ -315,19 +317,54 @@ def test_undeclared_state_that_would_change_is_refused(value: object) -> None:
         MsgpackCodec[Any]().encode(value)
 
 
+OF_ANOTHER_TYPE: list[tuple[Any, Any]] = [
+    (int, "5"),
+    (int, True),
+    (str, 5),
+    (list[int], [1, "2"]),
+    (Struct, Struct(user="ann", amount="5")),  # type: ignore[arg-type]
+    (Data, Data(5, [])),  # type: ignore[arg-type]
+    (dict[str, int], {"a": None}),
+]
+
+
+@pytest.mark.parametrize(("tp", "value"), OF_ANOTHER_TYPE, ids=repr)
+def test_a_row_that_is_not_what_its_type_says_does_not_change_subtasks(tp: Any, value: Any) -> None:
+    """The subtask that receives it could not decode it."""
+    with pytest.raises(ValueError, match="cannot change subtasks as .*: Expected|expected "):
+        exchange_codec(tp).encode([value])
+
+
 @pytest.mark.parametrize(
     ("tp", "value"),
-    [
-        (int, "5"),
-        (int, True),
-        (str, 5),
-        (list[int], [1, "2"]),
-        (Struct, Struct(user="ann", amount="5")),  # type: ignore[arg-type]
-        (Data, Data(5, [])),  # type: ignore[arg-type]
-        (dict[str, int], {"a": None}),
-    ],
+    [(float, 2**53 + 1), (list[float], [2**53 + 1]), (uuid.UUID, "12345678-1234-5678-1234-567812345678")],
     ids=repr,
 )
+@pytest.mark.parametrize("encode", [lambda tp: state_codec(tp).encode, lambda tp: _encode_row(exchange_codec(tp))])
+def test_a_value_that_its_declared_type_changes_is_refused(
+    tp: Any, value: Any, encode: Callable[[Any], Callable[[Any], bytes]]
+) -> None:
+    holder = msgspec.defstruct("Holder", [("held", tp)])
+
+    with pytest.raises(ValueError, match="would .* as .*: it is not of its declared type"):
+        encode(holder)(holder(value))
+
+
+def _encode_row(codec: ListCodec[Any]) -> Callable[[Any], bytes]:
+    return lambda value: codec.encode([value])
+
+
+def test_rows_and_state_with_nan_and_with_integers_for_floats_come_back() -> None:
+    holder = msgspec.defstruct("Holder", [("share", float), ("parts", list[int])])
+    codec = exchange_codec(holder)
+
+    back = codec.decode(codec.encode([holder(math.nan, []), holder(5, [1])]))
+
+    assert repr(back) == repr([holder(math.nan, []), holder(5.0, [1])])
+    assert repr(state_codec(holder).decode(state_codec(holder).encode(holder(math.nan, [])))) == repr(back[0])
+
+
+@pytest.mark.parametrize(("tp", "value"), OF_ANOTHER_TYPE, ids=repr)
 def test_state_that_is_not_what_its_type_says_is_refused_before_it_is_stored(tp: Any, value: Any) -> None:
     """After a restart nobody could read it."""
     with pytest.raises(ValueError, match="could not be read back as .*: Expected"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessFunction, Stream, Ttl, monotonic, tumbling
 from kafka_eos.codecs import KeyCodec, exchange_codec
+from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch, SplitId, Term
 from kafka_eos.core.json_values import Positions
@@ -23,6 +27,7 @@ from kafka_eos.plan.explain import explain
 from kafka_eos.plan.feedback_edges import back_edges
 from kafka_eos.runtime.exchange import wire_format as wire
 from kafka_eos.runtime.exchange.routing import make_restore_router
+from kafka_eos.runtime.operators.exchanged_rows import UnencodableRows, encode_rows, expect_encodable
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
@@ -418,6 +423,29 @@ def test_a_type_that_cannot_be_written_is_refused_where_it_is_written() -> None:
 
     with pytest.raises(PlanError, match=r"forward 'both-forward-1'.*\.forward\(values=\.\.\.\)"):
         wire.encode_at(plan, plan.node("both-forward-1"), [batch])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({"a": [1, 1.5, True, None, "1", b"x"]}, [], {1: "a", "1": "b"}, -0.0, 2**64 - 1),
+        *((1, 2), [(1,)], {1}, {"a": {1}}, 2**64, Plain(), Item("k", 1), "\ud800", datetime.date(2026, 6, 1)),
+        *(datetime.datetime(2026, 6, 1), decimal.Decimal(1), uuid.UUID(int=0)),
+    ],
+    ids=repr,
+)
+def test_a_row_of_unknown_type_arrives_unchanged_or_is_refused_where_it_is_written(value: Any) -> None:
+    """The embedded engine hands over the row itself; Spark writes it."""
+    node = meeting(lambda stream: stream.map(lambda value: value)).node("both-forward-1")
+    batch = Batch([value], range(1), ListOrigin("in", "topic", 0, 0, [value]))
+    assert node.exchange_codec is not None and node.exchange_codec.schema == {}
+
+    expect_encodable(node, batch)
+    try:
+        encoded = encode_rows(node, batch)
+    except UnencodableRows:
+        return
+    assert unchanged(*node.exchange_codec.decode(encoded.values), value)
 
 
 def test_a_type_that_is_known_is_used() -> None:

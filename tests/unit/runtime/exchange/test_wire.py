@@ -155,12 +155,20 @@ def test_a_value_that_would_arrive_as_another_is_refused(tp: Any, value: Any) ->
         sent(Batch([value], [0], Stored(RAWS)), tp)
 
 
-def test_the_error_of_a_value_that_is_not_what_is_declared_names_its_record() -> None:
-    raws = [RawRecord("orders", 3, offset, 0, None, None, ()) for offset in (40, 41)]
+def test_a_value_that_is_not_what_is_declared_is_refused_before_it_is_sent() -> None:
     wrong: Any = Point("one", 2)  # type: ignore[arg-type]
 
+    with pytest.raises(ValueError, match="cannot change subtasks as Point: Expected `float`, got `str`"):
+        sent(Batch([Point(1, 2), wrong], range(2), Stored(RAWS)), Point)
+
+
+def test_the_error_of_a_stored_value_that_is_not_what_is_declared_names_its_record() -> None:
+    raws = [RawRecord("orders", 3, offset, 0, None, None, ()) for offset in (40, 41)]
+    batch = Batch([{"x": 1, "y": 2}, {"x": "one", "y": 2}], range(2), Stored(raws))
+    frame = wire.encode(batch, exchange_codec(Any), False)
+
     with pytest.raises(PlanError, match=r"record at orders/3/41 \(topic.*Expected `float`, got `str`.*or declare the"):
-        sent(Batch([Point(1, 2), wrong], range(2), Stored(raws)), Point)
+        wire.decode(frame, exchange_codec(Point))
 
 
 def test_values_in_a_codec_of_their_own() -> None:

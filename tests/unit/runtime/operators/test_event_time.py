@@ -422,7 +422,7 @@ def test_outputs_of_timers_have_their_time_and_come_before_it_goes_on() -> None:
 
     flow = pipeline(
         lambda s: (
-            s.key_by(lambda v: v % 3)
+            s.key_by(lambda v: str(v % 3))
             .process(Tumbling, name="first")
             .key_by(lambda v: "all")
             .process(Twice, name="second")
