@@ -39,7 +39,7 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
     if tp is None:
         return lambda row: row
     if is_codec(tp):
-        raise ConfigError(f"{what}: value= is a type, whose fields are the columns; no codec")
+        raise ConfigError(f"{what}: value= must be a type, whose fields are the columns, not a codec")
     aliases = field_aliases(tp)
     validate = partial(tp.__pydantic_validator__.validate_python, by_alias=True, by_name=True) if is_model(tp) else None
     of_json = _json_columns(tp) if of_texts else {}

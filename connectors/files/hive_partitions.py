@@ -42,7 +42,7 @@ class PartitionLevels:
         *directories, _ = name.split("/")
         pairs = [directory.partition("=") for directory in directories]
         if [each for each, _, _ in pairs] != [*self.names] or not all(value for _, _, value in pairs):
-            raise ValueError(f"{name} is not in directories such as {'/'.join(f'{each}=…' for each in self.names)}")
+            raise ValueError(f"{name} is not in a directory such as {'/'.join(f'{each}=…' for each in self.names)}")
         return {each: _value(value) for each, _, value in pairs}
 
 

@@ -58,7 +58,7 @@ class IcebergSink(LakeSink[T]):
             raise ConfigError("IcebergSink: catalog must not be empty")
         given: Mapping[str, object] = properties
         if wrong := [name for name, value_of in given.items() if not isinstance(value_of, str)]:
-            raise ConfigError(f"IcebergSink: properties must be strings, but {', '.join(map(str, wrong))} is not")
+            raise ConfigError(f"IcebergSink: properties must be strings (not strings: {', '.join(map(str, wrong))})")
         from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
 
         self._catalog, self._name = catalog, table

@@ -49,7 +49,7 @@ class Ttl:
         for parameter, tp in (("clock", Clocks), ("refresh", Refresh)):
             if (given := getattr(self, parameter)) not in get_args(tp):
                 known = " or ".join(map(repr, get_args(tp)))
-                raise PlanError(f"{parameter}= of a time to live is {known}, not {given!r}")
+                raise PlanError(f"{parameter}= of a time to live must be {known} (got {given!r})")
 
 
 StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer", "pane", "broadcast"]

@@ -109,7 +109,7 @@ class BaseStream:
     def _expect_ttl(self, ttl: object) -> None:
         """Raise PlanError with the user's line if ``ttl`` is not a time to live."""
         if not isinstance(ttl, Ttl | None):
-            raise plan_error(f"ttl= is a time to live, Ttl(seconds), not {ttl!r:.80}.")
+            raise plan_error(f"ttl= must be a Ttl(seconds) (got {ttl!r:.80}).")
 
     def _state_codec(self, tp: Any) -> Codec[Any]:
         """Return the state codec of a type. Raises PlanError with the user's line if its type cannot be stored."""

@@ -640,7 +640,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         Note: an exception from ``fn`` stops the job, because several records may be to blame.
         """
         if not isinstance(pattern, Pattern):
-            raise plan_error(f"match is of a Pattern, Pattern[Row].begin(...), not of {pattern!r}.")
+            raise plan_error(f"match takes a Pattern, Pattern[Row].begin(...) (got {pattern!r}).")
         if pattern.limit is None:
             raise plan_error(
                 f"{pattern}: the stored rows would be unbounded; limit the duration of a match with .within(minutes=…)"
@@ -829,7 +829,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
     ) -> Stream[U]:
         if not isinstance(table, VersionedTable):
             raise plan_error(
-                f"{operation} is with a table that has event times, not {table!r}: "
+                f"{operation} takes a table that has event times (got {table!r}): "
                 "pipeline.table(...).with_timestamps(watermarks=...)."
             )
         table._check(self, self._draft._key_by(self._node).fn)

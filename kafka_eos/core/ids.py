@@ -82,7 +82,7 @@ class JobIdentity:
 
     def __post_init__(self) -> None:
         if not _IDENTITY.fullmatch(self.text):
-            raise ConfigError(f"{self.text!r} is not the identity of a job: it is 12 hex digits, in lower case")
+            raise ConfigError(f"{self.text!r} is not a job identity: use 12 hex digits in lower case")
 
     @classmethod
     def new(cls) -> JobIdentity:

@@ -330,7 +330,7 @@ class AttemptRunner:
             case do.EndJob(how):
                 self._end(how)
             case do.AnswerRequests():
-                raise Bug("a request is answered by an epoch of its own where epochs are barriers")
+                raise Bug("engines with barriers answer a request when its epoch is decided")
 
     def _begin(self) -> None:
         self._crew.broadcast(control.BeginProcessing(session=self._session))

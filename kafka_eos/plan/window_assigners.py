@@ -328,7 +328,9 @@ def milliseconds(duration: Seconds, what: str, least: int | None = 1) -> int:
         if math.isclose(found, seconds * 1000) and (least is None or found >= least):
             return found
     more = {None: "", 0: ", 0 or more"}.get(least, ", one at least")
-    raise PlanError(f"{what} is a number of seconds or a timedelta, in whole milliseconds{more}: not {duration!r}")
+    raise PlanError(
+        f"{what} must be a number of seconds or a timedelta, in whole milliseconds{more} (got {duration!r})"
+    )
 
 
 def _seconds(ms: int) -> str:

@@ -73,11 +73,11 @@ class SavepointBuilder:
     # ------------------------------------------------------------ edits
 
     def put(self, operator: str, state: str, key: Any, value: Any) -> None:
-        """Set the value of a key (of a place, where a key has several). ConfigError if it cannot be stored."""
+        """Set the value of a key, or of a tuple (key, namespace, entry). Raise ConfigError if it cannot be stored."""
         self._opened(operator, state)[state].put(key, value)
 
     def delete(self, operator: str, state: str, key: Any) -> None:
-        """Forget a key (a place)."""
+        """Delete a key, or a tuple as for ``put``."""
         self._opened(operator, state)[state].delete(key)
 
     def drop(self, operator: str) -> None:

@@ -20,7 +20,7 @@ from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.row_keys import RowKeyCodec
 
 _ENTRIES = {"list": ["number"], "map": ["entry"], "timer": ["time"], "pane": ["time"]}
-"""What a place has besides its key, by kind of state; for people."""
+"""The parts of a state key besides the key, by kind of state; for messages."""
 
 
 class EditedOperator:
@@ -59,73 +59,74 @@ class EditedState:
         self._parts = parts
         self._layout = RowKeyCodec(descriptor)
 
-    def put(self, place: Any, value: Any) -> None:
-        """Set the value of a place; it is the only one of that place in any subtask then."""
-        self._check(place, value)
-        home = self._home(place)
+    def put(self, state_key: Any, value: Any) -> None:
+        """Set the value of a state key in the subtask that owns it, and delete it in all others."""
+        self._check(state_key, value)
+        home = self._home(state_key)
         for part in self._parts:
             if part is home:
-                part.put(place, value)
+                part.put(state_key, value)
             else:
-                part.delete(place)
+                part.delete(state_key)
 
-    def add(self, place: Any, value: Any) -> None:
-        """Add an entry, as ``put`` does. For a list, ``place`` has no number, and the element becomes the last one."""
+    def add(self, state_key: Any, value: Any) -> None:
+        """Add an entry, as ``put`` does. For a list, omit the number: the element becomes the last one."""
         if self._descriptor.kind == "list":
-            front = place if self._descriptor.namespace is not None and isinstance(place, tuple) else (place,)
-            place = (*front, self._home(front).next_entry())
-        self.put(place, value)
+            namespaced = self._descriptor.namespace is not None and isinstance(state_key, tuple)
+            front = state_key if namespaced else (state_key,)
+            state_key = (*front, self._home(front).next_entry())
+        self.put(state_key, value)
 
-    def delete(self, place: Any) -> None:
-        """Forget a place."""
+    def delete(self, state_key: Any) -> None:
+        """Delete a state key."""
         for part in self._parts:
-            part.delete(place)
+            part.delete(state_key)
 
-    def _home(self, place: Any) -> BackendState[Any]:
-        """Return the subtask that has the key of a place, the first one if several have."""
+    def _home(self, state_key: Any) -> BackendState[Any]:
+        """Return the subtask that has the key, the first one if several have it."""
         if len(self._parts) == 1:
             return self._parts[0]
-        homes = (part for part in self._parts if self._has(part, place))
+        homes = (part for part in self._parts if self._has(part, state_key))
         if (home := next(homes, None)) is None:
             raise ConfigError(
                 f"{self._where} follows key_by(local=True) and was stored by {len(self._parts)} "
-                f"workers, none of which has the key of {place!r}: which of them reads its records "
+                f"workers, none of which has the key of {state_key!r}: which of them reads its records "
                 "depends on the input's partitions. Change only existing keys; or read the state, "
                 "drop the operator and bootstrap it with all its keys: then the job starts with "
                 "parallelism=1, or without local=True"
             )
         return home
 
-    def _has(self, part: BackendState[Any], place: Any) -> bool:
+    def _has(self, part: BackendState[Any], state_key: Any) -> bool:
         if self._layout.is_single_part:
-            return part.get(place) is not None
-        return any(found[0] == place[0] for found, _ in part.scan_prefix(place[0]))
+            return part.get(state_key) is not None
+        return any(found[0] == state_key[0] for found, _ in part.scan_prefix(state_key[0]))
 
-    def _check(self, place: Any, value: Any) -> None:
-        """Refuse at once what the flush would refuse much later."""
+    def _check(self, state_key: Any, value: Any) -> None:
+        """Raise ConfigError now for a key or value that the flush would refuse much later."""
         codecs = self._layout.codecs
         try:
             for codec, part in zip(
-                codecs, (place,) if self._layout.is_single_part else self._divided(place), strict=True
+                codecs, (state_key,) if self._layout.is_single_part else self._divided(state_key), strict=True
             ):
                 _check_part(codec, part)
             self._descriptor.value.encode(value)
         except (ValueError, TypeError, LookupError) as error:
-            raise ConfigError(f"{self._where}, key {place!r}: {error}") from error
+            raise ConfigError(f"{self._where}, key {state_key!r}: {error}") from error
 
-    def _divided(self, place: Any) -> tuple[Any, ...]:
+    def _divided(self, state_key: Any) -> tuple[Any, ...]:
         codecs = self._layout.codecs
-        if not (isinstance(place, tuple) and len(place) == len(codecs)):
+        if not (isinstance(state_key, tuple) and len(state_key) == len(codecs)):
             names = _ENTRIES.get(self._descriptor.kind, [])
             namespace = ["namespace"] if self._descriptor.namespace is not None else []
-            raise ValueError(f"a place of this state is a tuple ({', '.join(['key', *namespace, *names])})")
-        return place
+            raise ValueError(f"a key of this state is a tuple ({', '.join(['key', *namespace, *names])})")
+        return state_key
 
 
 def _check_part(codec: Codec[Any], part: Any) -> None:
     if isinstance(codec, KeyCodec):
         codec.check_key(part)
     elif isinstance(codec, ElementNumberCodec) and not (type(part) is int and part >= 0):
-        raise ValueError(f"the number of an element is an int from 0, not {part!r}")
+        raise ValueError(f"the number of an element must be an int of at least 0 (got {part!r})")
     else:
         codec.encode(part)

@@ -196,7 +196,7 @@ class JobModel:
     def check_possible(self, step: Step) -> None:
         """Raise Bug if no engine takes this step now."""
         if step not in self.possible_steps():
-            raise Bug(f"no engine takes the step {step} now, but one of {self.possible_steps()}")
+            raise Bug(f"the step {step} is not possible now; possible: {self.possible_steps()}")
 
     # ------------------------------------------------------------ steps
 

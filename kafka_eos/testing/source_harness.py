@@ -162,7 +162,7 @@ class SourceHarness:
         while time.monotonic() < deadline:
             if rows := self.poll(reader, most):
                 return rows
-        raise ContractBroken(f"nothing of {due} was read within {self.target.timeout} seconds")
+        raise ContractBroken(f"none of {due} was read within {self.target.timeout} seconds")
 
     def polls(self, reader: Reader[Any], ends: Positions, most: int) -> Iterator[list[SourceRow]]:
         """Yield the rows of each poll until ``ends`` are reached. Raise ContractBroken if records stop before."""
@@ -183,14 +183,12 @@ class SourceHarness:
 
     def append(self) -> Sequence[Any]:
         if self.target.append is None:
-            raise ContractBroken("SourceUnderTest.grow says how records come; it is needed for this check")
+            raise ContractBroken("this check needs SourceUnderTest.append, which adds records")
         return self.target.append()
 
     def spoil(self) -> Sequence[Any]:
         if self.target.spoil is None:
-            raise ContractBroken(
-                "SourceUnderTest.spoil says how records come that cannot be decoded; it is needed here"
-            )
+            raise ContractBroken("this check needs SourceUnderTest.spoil, which adds records that cannot be decoded")
         return self.target.spoil()
 
     def expire(self) -> None:

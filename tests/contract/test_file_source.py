@@ -585,9 +585,9 @@ def test_what_a_sink_writes_in_partitions_a_source_reads(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("a", "a.jsonl is not in directories such as day=…"),
-        ("shop=1/a", "shop=1/a.jsonl is not in directories such as day=…"),
-        ("day=/a", "is not in directories such as day=…"),
+        ("a", "a.jsonl is not in a directory such as day=…"),
+        ("shop=1/a", "shop=1/a.jsonl is not in a directory such as day=…"),
+        ("day=/a", "is not in a directory such as day=…"),
     ],
 )
 def test_a_file_beside_the_partitions_is_neither_read_nor_left_out(name: str, said: str, tmp_path: Path) -> None:

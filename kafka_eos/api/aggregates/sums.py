@@ -156,7 +156,7 @@ def _expect_numbers(aggregate: _G) -> _G:
     """Return the aggregate. Raise PlanError if the type of what it adds up is known and is not of numbers."""
     of = get_return_type(aggregate.fn)
     if not can_be(of, int | float | Decimal):
-        raise PlanError(f"agg.{aggregate.name} is of int, float or Decimal, not of type {type_name(of)}")
+        raise PlanError(f"agg.{aggregate.name} takes int, float or Decimal, not {type_name(of)}")
     return aggregate
 
 
@@ -164,7 +164,7 @@ def _plus(acc: Sum, number: _Number) -> Sum:
     if type(number) is int and type(acc) is int:
         return _whole(acc + number)
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
-        raise TypeError(f"a sum is of int, float or Decimal, not of {number!r:.80} of type {type(number).__name__}")
+        raise TypeError(f"a sum takes int, float or Decimal, not {number!r:.80} of type {type(number).__name__}")
     return _together(acc, _floats(number) if isinstance(number, float) else number)
 
 

@@ -29,7 +29,9 @@ def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: typ
                 f"references={{{type_name(tp)}: …}}: {type_name(whole)} does not contain this type; it contains: {held}"
             )
         if not subject:
-            raise PlanError(f"references={{{type_name(tp)}: {subject!r}}}: the subject is a text")
+            raise PlanError(
+                f"references={{{type_name(tp)}: {subject!r}}}: the subject must be a string that is not empty"
+            )
     return {names[tp]: subject for tp, subject in given.items()}
 
 

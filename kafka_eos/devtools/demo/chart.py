@@ -43,7 +43,7 @@ class Chart:
 
 
 class _Scale:
-    """Time to x. The picture begins with the first order and ends with the last commit: an audit changes nothing."""
+    """Conversion of times to x coordinates, from the first order to the last commit."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.began = next((at for at, written, *_ in facts["samples"] if written), 0.0)

@@ -310,7 +310,7 @@ class _DemoRun:
         if not self._watcher.wait_until(settled, _PATIENCE):
             raise self._broken(f"the job did not {what} in {_PATIENCE:.0f} s")
         if dead and not condition():
-            raise self._broken(f"the job ended with code {self._job.code}; it was to {what}")
+            raise self._broken(f"the job ended with code {self._job.code}; expected it to {what}")
 
     def _broken(self, reason: str) -> DemoAborted:
         return DemoAborted(Conclusion.FAIL, f"{reason}; the end of {self._home.job_log}:\n{self._job.log_tail()}")

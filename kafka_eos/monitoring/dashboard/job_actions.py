@@ -37,7 +37,7 @@ TOKEN_HEADER = "Kafka-Eos-Token"  # noqa: S105 - the name of a header
 
 
 class Actions:
-    """Asks jobs in ``home`` for those who know the ``token``, which ends after ``lifetime`` seconds."""
+    """Actions on jobs in ``home``, for users who know the ``token``, which expires after ``lifetime`` seconds."""
 
     def __init__(self, home: Path, lifetime: float = math.inf) -> None:
         self._home = home

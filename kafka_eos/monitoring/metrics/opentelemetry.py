@@ -217,7 +217,7 @@ class _TraceExporter:
         try:
             self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         except ValueError as error:
-            raise ConfigError(f"the variables OTEL_BSP_… do not fit: {error}") from error
+            raise ConfigError(f"invalid OTEL_BSP_… variables: {error}") from error
         self._tracer = self._provider.get_tracer(_NAME, version)
 
     def send(self, epoch: EpochTrace) -> None:

@@ -25,10 +25,12 @@ def is_enabled(signal: str) -> bool:
         return False
     kind = _of(f"OTEL_{signal}_EXPORTER") or "otlp"
     if kind not in ("otlp", "none"):
-        raise ConfigError(f"OTEL_{signal}_EXPORTER={kind}: kafka-eos sends by otlp. Set it to otlp, or to none")
+        raise ConfigError(f"OTEL_{signal}_EXPORTER={kind}: kafka-eos exports only OTLP: set it to otlp or none")
     name, protocol = _first(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     if kind == "otlp" and protocol not in ("", "http/protobuf"):
-        raise ConfigError(f"{name}={protocol}: kafka-eos sends http/protobuf, which collectors take at port 4318")
+        raise ConfigError(
+            f"{name}={protocol}: kafka-eos supports only http/protobuf, which collectors accept on port 4318"
+        )
     return kind == "otlp"
 
 

@@ -64,7 +64,7 @@ def no_broadcast(descriptor: StateDescriptor[Any]) -> BackendState[Any]:
 
 def no_copies(batch: Batch[Any], index: int, error: Exception) -> None:
     """Raise Bug: this context has no copies of broadcast state."""
-    raise Bug("a broadcast row was refused where nothing is broadcast") from error
+    raise Bug("a chain without broadcast operators rejected a broadcast row") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,7 +360,7 @@ def list_declared_states(operator: ProcessOperator) -> tuple[StateDescriptor[Any
         return _DeclaredState()
 
     def reject(batch: Batch[Any], index: int, error: Exception) -> None:
-        raise Bug("a record was refused where none is processed") from error
+        raise Bug("a record was rejected while none is processed") from error
 
     def nothing(descriptor: StateDescriptor[Any]) -> Any:
         return _DeclaredState()

@@ -188,7 +188,7 @@ def test_a_schema_without_references_is_the_one_that_is_derived() -> None:
         (avro, Twin, {Left: "l", Right: "r"}, "Left and Right both contain Coin: give it a subject too"),
         (avro, Node, {Leaf: "leaf"}, "Node and Leaf contain each other"),
         (json_schema, Order, {Coin: "coins"}, "Order does not contain this type"),
-        (json_schema, Order, {Line: ""}, "the subject is a text"),
+        (json_schema, Order, {Line: ""}, "the subject must be a string that is not empty"),
     ],
 )
 def test_references_that_cannot_be_are_refused(
