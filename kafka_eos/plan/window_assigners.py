@@ -327,7 +327,7 @@ def milliseconds(duration: Seconds, what: str, least: int | None = 1) -> int:
         found = round(seconds * 1000)
         if math.isclose(found, seconds * 1000) and (least is None or found >= least):
             return found
-    more = {None: "", 0: ", 0 or more"}.get(least, ", one at least")
+    more = {None: "", 0: ", 0 or more"}.get(least, ", at least one")
     raise PlanError(
         f"{what} must be a number of seconds or a timedelta, in whole milliseconds{more} (got {duration!r})"
     )

@@ -464,7 +464,7 @@ class Wrong:
         (Wrong(table="rows"), r"include the namespace in the table's name, as in 'shop\.sales'"),
         (Wrong(table="shop..rows"), "include the namespace"),
         (Wrong(catalog=""), "catalog must not be empty"),
-        (Wrong(properties={"uri": 7}), "properties must be strings (not strings: uri)"),
+        (Wrong(properties={"uri": 7}), "properties must be strings .not strings: uri"),
         (Wrong(table="shop.none"), r"no Iceberg table test:shop\.none: .*create=True"),
         (Wrong(table="none.none"), r"no Iceberg table test:none\.none"),
         (Wrong(catalog="prod", properties={}), r"catalog 'prod' cannot be opened: .* PYICEBERG_CATALOG__PROD__URI"),

@@ -126,8 +126,8 @@ def test_what_has_no_sum_is_nan(numbers: list[float]) -> None:
         ([-(2**63), -1], OverflowError, "64 bits"),
         ([1e308, 1e308], OverflowError, "exceeds the range of a float"),
         ([Decimal(1), 1.0], TypeError, "convert them to one type"),
-        (["1"], TypeError, "not of '1' of type str"),
-        ([True], TypeError, "not of True"),
+        (["1"], TypeError, "not '1' of type str"),
+        ([True], TypeError, "not True"),
         ([Decimal("1e600"), Decimal("1e-600")], ArithmeticError, "Inexact"),
     ],
 )

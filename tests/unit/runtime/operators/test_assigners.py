@@ -201,12 +201,12 @@ def test_the_longest_windows_and_the_least() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: tumbling(seconds=0), "a window's size .* whole milliseconds, one at least: not 0\n"),
-        (lambda: tumbling(seconds=1, offset=0.0001), "or a timedelta, in whole milliseconds (got"),
-        (lambda: tumbling(seconds=9, early=0), "the time between early results is a number of seconds"),
+        (lambda: tumbling(seconds=0), "a window's size .* whole milliseconds, at least one .got 0.\n"),
+        (lambda: tumbling(seconds=1, offset=0.0001), "or a timedelta, in whole milliseconds .got"),
+        (lambda: tumbling(seconds=9, early=0), "the time between early results must be a number of seconds"),
         (lambda: tumbling(seconds=9, early=4), "early=4 s must be a proper divisor of the window's 9 s"),
         (lambda: tumbling(seconds=9, early=9), "early=9 s must be a proper divisor of the window's 9 s"),
-        (lambda: sliding(seconds=0, every=1), "a window's size is"),
+        (lambda: sliding(seconds=0, every=1), "a window's size must be"),
         (lambda: sliding(seconds=1, every=0), "the time between two windows is"),
         (lambda: sliding(seconds=1, every=1, offset=True), "an offset is"),
         (lambda: sliding(seconds=1, every=1.001), "windows of 1 s each 1.001 s skip the rows between them"),
@@ -222,8 +222,8 @@ def test_the_longest_windows_and_the_least() -> None:
         (lambda: global_(), "got every=None"),
         (lambda: global_(every=0), "got every=0"),
         (lambda: interval(lower=2, upper=1), r"lower \(2 s\) must not be greater than upper \(1 s\)"),
-        (lambda: interval(lower=0.0001, upper=1), "lower= is"),
-        (lambda: interval(lower=0, upper=float("inf")), "upper= is"),
+        (lambda: interval(lower=0.0001, upper=1), "lower= must be"),
+        (lambda: interval(lower=0, upper=float("inf")), "upper= must be"),
     ],
 )  # fmt: skip
 def test_windows_that_cannot_be_are_refused_with_the_reason(make: Callable[[], Any], why: str) -> None:

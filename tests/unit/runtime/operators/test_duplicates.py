@@ -201,7 +201,7 @@ def test_the_type_of_the_stream_stays_known() -> None:
 
 @pytest.mark.parametrize("within", [0, -1, 0.0001, float("inf"), float("nan")])
 def test_a_time_that_is_none_is_refused_with_the_users_line(within: float) -> None:
-    with pytest.raises(PlanError, match=r"within= is a number of seconds(?s:.)*test_duplicates.py"):
+    with pytest.raises(PlanError, match=r"within= must be a number of seconds(?s:.)*test_duplicates.py"):
         pipeline(within)
 
 

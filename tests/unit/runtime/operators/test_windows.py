@@ -825,7 +825,7 @@ def test_a_tag_for_late_rows_that_nobody_reads_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: tumbling(seconds=0), "one at least"),
+        (lambda: tumbling(seconds=0), "at least one"),
         (lambda: tumbling(seconds=0.0005), "whole milliseconds"),
         (lambda: tumbling(seconds=True), "number of seconds"),
         (lambda: tumbling(seconds=float("inf")), "number of seconds"),
@@ -833,7 +833,7 @@ def test_a_tag_for_late_rows_that_nobody_reads_is_refused() -> None:
         (lambda: tumbling(seconds=60, early=60), "must be a proper divisor"),
         (lambda: sliding(seconds=5, every=6), "skip the rows"),
         (lambda: days("Middle/Earth"), "unknown time zone"),
-        (lambda: session(gap=-1), "one at least"),
+        (lambda: session(gap=-1), "at least one"),
     ],
 )
 def test_windows_that_make_no_sense_are_refused(make: Callable[[], Any], why: str) -> None:
@@ -843,7 +843,7 @@ def test_windows_that_make_no_sense_are_refused(make: Callable[[], Any], why: st
 
 @pytest.mark.parametrize("lateness", [-1, float("inf"), float("nan")])
 def test_a_lateness_that_is_none_is_refused(lateness: float) -> None:
-    with pytest.raises(PlanError, match="lateness= is a number of seconds"):
+    with pytest.raises(PlanError, match="lateness= must be a number of seconds"):
         flow(lambda s: summed(s.window(KINDS["tumbling"], lateness=lateness)))
 
 
