@@ -55,7 +55,10 @@ WRONG: dict[str, tuple[Callable[[Flow], Any], str]] = {
     "watermarks of a table": (lambda f: f.table.with_timestamps(watermarks="60 s"), "not '60 s'"),
     "windows without brackets": (lambda f: f.keyed.window(tumbling), "window is of tumbling.*brackets missing"),
     "windows of a number": (lambda f: f.keyed.window(300), "window is of tumbling.*not of 300"),
-    "lateness of another type": (lambda f: f.keyed.window(tumbling(seconds=5), lateness="1"), "lateness= must be a number"),
+    "lateness of another type": (
+        lambda f: f.keyed.window(tumbling(seconds=5), lateness="1"),
+        "lateness= must be a number",
+    ),
     "negative lateness": (lambda f: f.keyed.window(tumbling(seconds=5), lateness=-1), "0 or more .got -1"),
     "late rows of windows": (lambda f: f.keyed.window(tumbling(seconds=5), late="late"), "late= is a side output"),
     "late rows of deduplicate": (lambda f: f.keyed.deduplicate(within=5, late="late"), "late= is a side output"),
