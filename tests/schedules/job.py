@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.abc.state import InFlightRows, StateHandle
@@ -74,17 +74,21 @@ class ProvenanceSink(MemorySink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_epoch: list[list[Any]] = []
-        """The values of each epoch."""
+        self.by_epoch: dict[Epoch, list[Any]] = {}
+        """The values that are committed, by the epoch in which they were sealed. One that was aborted is committed with
+        the next."""
         self.committed_epoch = 0
         """The newest committed epoch, of which each writer is notified."""
         self.writers = set[tuple[object, ...]]()
         """Term, subtask and attempt of each writer, in all runs."""
 
-    def end_epoch(self) -> None:
-        """All of an epoch is committed."""
-        before = sum(map(len, self.by_epoch))
-        self.by_epoch.append([value for _, value in self.committed[before:]])
+    def commit(self, name: str) -> CommitOutcome:
+        prepared = dict(self._prepared)
+        outcome = super().commit(name)
+        for each in [each for each in prepared if each not in self._prepared]:
+            values = self.by_epoch.setdefault(prepared[each].epoch, [])
+            values += [value for _, value in prepared[each].values]
+        return outcome
 
     def writer(self, ctx: TaskContext) -> MemoryWriter:
         return _ProvenanceWriter(self, ctx)
@@ -212,7 +216,6 @@ class Job:
             (sink,) = [sink for sink in self.sinks if f"memory:{id(sink):x}" == committable.scope]
             sink.commit(committable.payload["name"])
         for sink in self.sinks:
-            sink.end_epoch()
             sink.committed_epoch = epoch
         known = self.decided.positions
         moved = {name: {**splits, **positions.get(name, {})} for name, splits in known.items()}

@@ -1,17 +1,20 @@
 """The workers of the embedded engine in one thread, with all of its parts but processes and the clock.
 
 Whose turn it is, when a barrier comes to whom, which epoch is aborted, and when all of them die, is chance; one of them
-may be slow.
+may be slow. The monotonic clock goes on with each look at it, so that a schedule does not depend on the machine.
 """
 
 from __future__ import annotations
 
 import shutil
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import combinations
+from itertools import combinations, count
+
+import pytest
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -29,6 +32,8 @@ _MOST = 60_000
 def run(job: Job, workers: int, *, to_the_end: bool) -> None:
     """From a restore until all are dead, or, ``to_the_end``, until all is read and committed."""
     with ExitStack() as closing:
+        looks = count()
+        closing.enter_context(pytest.MonkeyPatch.context()).setattr(time, "monotonic", lambda: next(looks) / 100_000)
         _EngineRun(job, workers, closing).run(to_the_end=to_the_end)
 
 

@@ -57,7 +57,7 @@ def test_rows_of_a_key_keep_their_order_in_whichever_run(kind: str, tmp_path: Pa
         (tmp_path / str(seed)).mkdir()
         counts += _run(row_order.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
 
-    for seed in range(8 * SEEDS):  # how far a run comes is a matter of the machine, too
+    for seed in range(8 * SEEDS):  # whether rows are under way when a run ends is chance
         if counts["rows under way restored"] >= SEEDS and counts["epochs aborted"]:
             break
         (tmp_path / f"more-{seed}").mkdir()
