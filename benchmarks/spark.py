@@ -58,6 +58,7 @@ class Contender:
 
 
 OURS = "kafka_eos on Spark"
+WORKERS = "kafka_eos, workers in Spark tasks"
 MERGED = "kafka_eos on Spark, fold(merge=…)"
 BUILT_IN = "Structured Streaming, built-in"
 OUR_SINK = "Structured Streaming, exactly_once_kafka"
@@ -68,6 +69,7 @@ EMBEDDED = "kafka_eos embedded"
 def contenders() -> list[Contender]:
     """Of both workloads."""
     spark = ("--engine", "spark", "--master", f"local[{CORES},4]")
+    workers = ("--engine", "spark-workers", "--master", f"local[{CORES},4]")
     found = []
     for workload in ("W1", "W2"):
         output = _EACH if workload == "W1" else _BATCH
@@ -75,6 +77,7 @@ def contenders() -> list[Contender]:
             Contender(workload, OURS, "ours", _ONCE, options=spark),
             Contender(workload, BUILT_IN, "structured", _AT_LEAST_ONCE, output, {"BENCH_VARIANT": "built-in"}),
             Contender(workload, OUR_SINK, "structured", _ONCE, output, {"BENCH_VARIANT": "exactly-once"}),
+            Contender(workload, WORKERS, "ours", _ONCE, options=workers),
             Contender(workload, EMBEDDED, "ours", _ONCE),
         ]
     python = {"BENCH_VARIANT": "row state"}

@@ -89,6 +89,13 @@ def configure_logging(job: str, process: str, form: LogFormat, levels: Levels) -
         logging.getLogger(name or None).setLevel(level.upper())
 
 
+def set_log_process(name: str) -> None:
+    """Set the name of this process in subsequent log lines."""
+    global _who
+    if _who is not None:
+        _who = replace(_who, process=name)
+
+
 def set_log_epoch(*, term: int | None = None, epoch: int | None = None) -> None:
     """Set the term and epoch of subsequent log lines."""
     global _who

@@ -92,6 +92,17 @@ def read_stacks(place: DumpTarget, send: Callable[[int], object] | None = None, 
     return stacks.decode(errors="replace")
 
 
+def read_own_stacks() -> str:
+    """Return the stacks of all threads of this process, or the reason why there are none."""
+    place = find_target(os.getpid())
+    if place is None:
+        return "the process has no stack dump handler yet"
+    try:
+        return read_stacks(place)
+    except NoStacks as error:
+        return str(error)
+
+
 def _read(read: Callable[[], bytes], within: float) -> bytes:
     """Read until nothing more is written."""
     until, stacks = time.monotonic() + within, b""

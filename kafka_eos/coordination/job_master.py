@@ -45,6 +45,7 @@ from kafka_eos.core.errors import (
     Retryable,
     TransientConfigError,
     UserError,
+    WorkersChanged,
 )
 from kafka_eos.core.failure_causes import error_name, failing_record
 from kafka_eos.core.ids import AppRef, Term
@@ -247,6 +248,9 @@ class JobMaster:
                     self._stop_workers(error)
                     self._term = max(self._term, coordinator.ownership.term)
                     coordinator.ownership.wait_for_answer(self._new_patience(), self._term, error)
+                    if isinstance(error, WorkersChanged):
+                        self.notice(str(error))
+                        continue
                     self._count_failure(error)
                     self._wait_for_disk_space(error)
                     self._back_off()

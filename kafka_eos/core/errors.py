@@ -14,6 +14,7 @@
     │   ├── RegistryUnavailable  a schema registry does not respond
     │   └── PartialProgress      the call is not done, but made progress
     ├── RestartFromCheckpoint  discard this attempt; restart from the last decided epoch
+    │   ├── WorkersChanged       not a failure: more workers are there, and the next attempt uses them
     │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
     ├── Fenced                 a newer term or a successor owns the job; stop without touching anything
     ├── Fatal                  stop the job for manual intervention
@@ -139,6 +140,10 @@ class RestartFromCheckpoint(KafkaEosError):
 
 class ProcessLost(RestartFromCheckpoint):
     """A process of the attempt exited, was killed, or does not respond."""
+
+
+class WorkersChanged(RestartFromCheckpoint):
+    """More workers are there than the attempt has. Raised right after a commit, and not counted as a failure."""
 
 
 class EnvironmentFailed(RestartFromCheckpoint):

@@ -17,7 +17,14 @@ from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.request_queue import RequestHandler
-from kafka_eos.core.errors import Bug, EnvironmentFailed, Fatal, InputLost, RestartFromCheckpoint
+from kafka_eos.core.errors import (
+    Bug,
+    EnvironmentFailed,
+    Fatal,
+    InputLost,
+    RestartFromCheckpoint,
+    WorkersChanged,
+)
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
@@ -153,6 +160,7 @@ class AttemptRunner:
             identity=resumed.identity.text,
             term=self._session,
             first_epoch=resumed.first_epoch.n,
+            subtask=subtask,
             parallelism=parallelism,
             peers=peers,
             positions=select_positions(self._known, subtask, parallelism),
@@ -392,6 +400,8 @@ class AttemptRunner:
         self._crew.broadcast(control.NotifyCheckpointCommitted(session=self._session, epoch=epoch))
         # Answer last: the calls above may end the attempt, and the next attempt would not know about an answered stop.
         self._request_handler.on_committed(manifest)
+        if self._pool.has_more_workers() and self._attempt.phase is Phase.RUNNING:
+            raise WorkersChanged("more workers have connected: the next attempt divides the work among all of them")
 
     def _end(self, how: JobOutcome) -> None:
         if how is JobOutcome.CANCELLED:

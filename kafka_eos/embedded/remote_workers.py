@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -22,10 +24,12 @@ from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
 from kafka_eos.runtime.worker.control_channel import TcpChannel
-from kafka_eos.runtime.worker.control_messages import ControlMessage
+from kafka_eos.runtime.worker.control_messages import ControlMessage, ReportStacks, StacksReported
 from kafka_eos.runtime.worker.tcp_connections import WorkerHello, WorkerTicket
 
 _SECRET_BYTES = 32
+_STACKS = 2.5
+"""Most seconds until a worker has sent its stacks, which the worker itself waits for 2 seconds."""
 _LOG = logging.getLogger(__name__)
 _hello = msgspec.msgpack.Decoder(WorkerHello)
 
@@ -38,6 +42,11 @@ class WorkerTask(ABC):
     def alive(self) -> bool: ...
 
     @property
+    def is_placed(self) -> bool:
+        """Return whether it has a place to run."""
+        return True
+
+    @property
     @abstractmethod
     def io_bytes(self) -> int:
         """Return the bytes that it has read and written; 0 if unknown."""
@@ -45,10 +54,6 @@ class WorkerTask(ABC):
     @abstractmethod
     def describe_end(self) -> str | None:
         """Return how it ended, such as "was killed by signal 9"; None if it runs. Waits for an end that is near."""
-
-    @abstractmethod
-    def stacks(self) -> str:
-        """Return the Python stacks of its threads, or the reason why there are none."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -66,6 +71,7 @@ class RemoteWorker(WorkerHandle):
         self._channel: TcpChannel | None = None
         self._hello: WorkerHello | None = None
         self._over = False
+        self._stacks: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     @property
     def address(self) -> TcpAddress | None:
@@ -85,6 +91,10 @@ class RemoteWorker(WorkerHandle):
         return self._hello is not None
 
     @property
+    def is_placed(self) -> bool:
+        return self._task.is_placed
+
+    @property
     def io_bytes(self) -> int:
         return self._task.io_bytes
 
@@ -98,7 +108,13 @@ class RemoteWorker(WorkerHandle):
             raise WorkerDied(f"worker {self.pid} {how}", [self.number]) from error
 
     def stacks(self) -> str:
-        return self._task.stacks()
+        with suppress(WorkerDied, queue.Empty):
+            self.send(ReportStacks(session=0))
+            return self._stacks.get(timeout=_STACKS)
+        return (
+            f"worker {self.pid} did not respond within {_STACKS:g} s: it is stopped or unreachable, or a C call holds "
+            "the GIL"
+        )
 
     def kill(self) -> None:
         self._end("was given up")
@@ -125,7 +141,10 @@ class RemoteWorker(WorkerHandle):
         how = "closed its connection"
         try:
             for message in channel.receive_as_supervisor():
-                self._events.put(WorkerMessage(message, self.number))
+                if isinstance(message, StacksReported):
+                    self._stacks.put(message.stacks)
+                else:
+                    self._events.put(WorkerMessage(message, self.number))
         except (OSError, msgspec.DecodeError) as error:
             how = f"lost its connection: {error}"
         finally:
@@ -144,14 +163,22 @@ class RemoteWorker(WorkerHandle):
 
 
 class RemotePool(WorkerPool):
-    """Workers that connect to a port of this process. ``host``: an address of this machine that all workers reach."""
+    """Workers that connect to a port of this process.
 
-    def __init__(self, workers: int, host: str, ports: range, certificate: bytes) -> None:
+    ``host``: the address of this machine on which it listens. ``advertised``: the address at which workers reach it, if
+    that is another one.
+    """
+
+    def __init__(self, workers: int, host: str, ports: range, certificate: bytes, advertised: str = "") -> None:
         super().__init__()
+        self._advertised = advertised or host
         self._credentials = Credentials(os.urandom(_SECRET_BYTES), certificate)
         self._numbers = itertools.count(1)
         self._wanted = workers
         self._workers: dict[int, RemoteWorker] = {}
+        """All launched workers by subtask."""
+        self._in_attempt = 0
+        """How many of them belong to the attempt: those with the first subtasks."""
         self._launching = threading.Lock()
         tls = self._credentials.make_server_tls()
         self._listener = TcpListener(host, ports, tls, lambda hello: self._credentials.secret, self._accept)
@@ -162,16 +189,34 @@ class RemotePool(WorkerPool):
 
     @property
     def workers(self) -> Sequence[RemoteWorker]:
-        return [worker for _, worker in sorted(self._workers.items())]
+        return [self._workers[subtask] for subtask in range(self._in_attempt)]
 
     def start_workers(self) -> None:
         for subtask in range(self._wanted):
             if subtask not in self._workers or not self._workers[subtask].alive:
                 self._start(subtask)
+        self._in_attempt = self._wanted
+
+    def leave_out_missing(self) -> None:
+        connected = [subtask for subtask in range(self._wanted) if self._workers[subtask].is_connected]
+        with self._launching:
+            old, self._workers = self._workers, {}
+            for before, subtask in deal_subtasks(connected, self._wanted).items():
+                old[before].subtask = subtask
+                self._workers[subtask] = old[before]
+        self._in_attempt = len(connected)
+
+    def has_more_workers(self) -> bool:
+        left_out = [self._workers[subtask] for subtask in range(self._in_attempt, self._wanted)]
+        return any(worker.is_connected and worker.alive for worker in left_out)
+
+    def kill_all(self) -> None:
+        for worker in self._workers.values():
+            worker.kill()
 
     def _start(self, subtask: int) -> None:
-        address = self._listener.address
-        ticket = WorkerTicket(next(self._numbers), address.host, address.port, self._credentials)
+        port = self._listener.address.port
+        ticket = WorkerTicket(next(self._numbers), self._advertised, port, self._credentials)
         with self._launching:  # it may connect before ``launch`` returns
             task = self.launch(subtask, ticket)
             self._workers[subtask] = RemoteWorker(ticket.number, subtask, task, self)
@@ -213,3 +258,16 @@ class RemotePool(WorkerPool):
     def close(self) -> None:
         super().close()
         self._listener.close()
+
+
+def deal_subtasks(connected: Sequence[int], count: int) -> Mapping[int, int]:
+    """Return the new subtask of each old one below ``count``: those that are connected get the first ones.
+
+    As many as possible keep theirs, because their state is where they run.
+    """
+    first = range(len(connected))
+    kept = {subtask: subtask for subtask in connected if subtask in first}
+    free = iter([*(subtask for subtask in first if subtask not in kept), *range(len(connected), count)])
+    moved = [subtask for subtask in connected if subtask not in kept]
+    missing = [subtask for subtask in range(count) if subtask not in connected]
+    return kept | dict(zip([*moved, *missing], free, strict=True))

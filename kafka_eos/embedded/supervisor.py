@@ -26,6 +26,7 @@ from kafka_eos.embedded.supervisor_events import (
     StopRequested,
     StopTimedOut,
     SupervisorEvent,
+    WorkerConnected,
     WorkerExited,
     WorkerMessage,
 )
@@ -33,6 +34,7 @@ from kafka_eos.embedded.tcp_process_pool import ENVIRONMENT as TCP_ENVIRONMENT
 from kafka_eos.embedded.tcp_process_pool import TcpProcessPool
 from kafka_eos.embedded.worker_pool import WorkerDied, WorkerHandle, WorkerPool
 from kafka_eos.embedded.worker_process import ProcessPool
+from kafka_eos.embedded.worker_startup import WaitDecision, decide_wait
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint_schedule import Cadence
 from kafka_eos.protocol.engine_policy import AttemptPolicy
@@ -94,19 +96,34 @@ class Supervisor:
         coordinator.abort_own_leftovers()
 
     def _wait_for_workers(self) -> bool:
-        """Wait until all workers have connected. Return False if the job is stopped before: it has nothing to end."""
-        until = time.monotonic() + self._settings.worker_timeout
+        """Wait until all workers have connected that have a place to run, and at least one.
+
+        Return False if the job is stopped before: it has nothing to end.
+        """
+        timeout, since = self._settings.worker_timeout, time.monotonic()
         while missing := [worker for worker in self._pool.workers if not worker.is_connected]:
             if self._job_master.stop_requested.is_set():
                 return False
-            if time.monotonic() > until:
-                raise WorkerDied(
-                    f"worker {', '.join(str(worker.subtask) for worker in missing)} did not connect within "
-                    f"{self._settings.worker_timeout:g} s (worker_timeout)",
-                    [worker.number for worker in missing],
-                )
+            connected, seconds = len(self._pool.workers) - len(missing), time.monotonic() - since
+            match decide_wait(connected, lambda: any(worker.is_placed for worker in missing), seconds, timeout):
+                case WaitDecision.FAIL:
+                    raise WorkerDied(
+                        f"worker {', '.join(str(worker.subtask) for worker in missing)} did not connect within "
+                        f"{timeout:g} s (worker_timeout)",
+                        [worker.number for worker in missing],
+                    )
+                case WaitDecision.BEGIN:
+                    count = len(self._pool.workers)
+                    self._pool.leave_out_missing()
+                    self._job_master.notice(f"{connected} of {count} workers run; the others have no free core yet")
+                    return True
+                case WaitDecision.START_OVER:
+                    self._job_master.emit("restoring", text="no worker has a free core yet", ready=0, workers=[])
+                    since = time.monotonic()
             with suppress(queue.Empty):
-                self._handle_before_sessions(self._pool.events.get(timeout=_NAP))
+                event = self._pool.events.get(timeout=_NAP)
+                since = time.monotonic() if isinstance(event, WorkerConnected) else since
+                self._handle_before_sessions(event)
         return True
 
     def _handle_before_sessions(self, event: SupervisorEvent) -> None:

@@ -50,9 +50,6 @@ class ChildTask(WorkerTask):
     def describe_end(self) -> str | None:
         return self._process.wait(ENDING)
 
-    def stacks(self) -> str:
-        return self._process.read_stacks()
-
     def kill(self) -> None:
         self._process.kill()
 

@@ -1,6 +1,7 @@
 """The worker process: ``python -m kafka_eos.embedded.worker_main CONTROL SUBTASK APP CONFIG_FD PARENT``.
 
-``CONTROL`` is ``unix:FD``, a Unix socket to the supervisor, or ``tcp:FD``, a file with a ``WorkerTicket``.
+``CONTROL`` is ``unix:FD``, a Unix socket to the supervisor, or ``tcp:FD``, a file with a ``WorkerTicket``. ``SUBTASK``
+names the process until a session gives it a subtask.
 
 Rule: it never outlives the supervisor. The kernel kills it when the parent dies, and the end of the control socket ends
 it too.
@@ -42,19 +43,19 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     stacks.enable_dumps(f"worker {subtask}")
-    connections = _connect(control, int(subtask))
-    Worker(AppRef.parse(app), config, int(subtask), connections, lambda: os._exit(EXIT_SUPERVISOR_GONE)).run()
+    connections, name = _connect(control), f"worker {subtask}"
+    Worker(AppRef.parse(app), config, name, connections, lambda: os._exit(EXIT_SUPERVISOR_GONE)).run()
     sys.exit(1)
 
 
-def _connect(control: str, subtask: int) -> WorkerConnections:
+def _connect(control: str) -> WorkerConnections:
     kind, _, fd = control.partition(":")
     if kind == "unix":
         return UnixConnections(socket.socket(fileno=int(fd)))
     from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerTicket
 
     with os.fdopen(int(fd), "rb") as file:
-        return TcpConnections(msgspec.json.decode(file.read(), type=WorkerTicket), subtask)
+        return TcpConnections(msgspec.json.decode(file.read(), type=WorkerTicket))
 
 
 def _die_with(parent: int) -> None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
-from kafka_eos.core.errors import ProcessLost
+from kafka_eos.core.errors import Bug, ProcessLost
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.supervisor_events import SupervisorEvent
 from kafka_eos.protocol.split_assignment import select_positions
@@ -51,6 +51,11 @@ class WorkerHandle(ABC):
         """Return whether it can be sent messages. A worker that connects later is an event."""
 
     @property
+    def is_placed(self) -> bool:
+        """Return whether it has a place to run. Then it connects soon; without one, nobody knows when."""
+        return True
+
+    @property
     @abstractmethod
     def io_bytes(self) -> int:
         """Return the bytes that its process has read and written; 0 if unknown."""
@@ -82,6 +87,14 @@ class WorkerPool(ABC):
     @abstractmethod
     def start_workers(self) -> None:
         """Start the workers that are missing. Those that are alive keep their interpreters."""
+
+    def leave_out_missing(self) -> None:
+        """Leave out workers that are not connected, until ``start_workers`` is called again."""
+        raise Bug("every worker of this pool has a place to run")
+
+    def has_more_workers(self) -> bool:
+        """Return whether workers have connected that were left out."""
+        return False
 
     @abstractmethod
     def start_sessions(self, make_start: MakeStart) -> None:

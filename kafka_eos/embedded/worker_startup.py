@@ -7,8 +7,9 @@ Rule: only work counts as progress. A process that is frozen, or waits in vain, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
@@ -17,6 +18,33 @@ _MOVED = 1 << 20
 """Bytes that count as progress: idle clients only move a few bytes whenever their threads run."""
 _SHOWN = 3
 """Most workers that are shown by name, the slowest first."""
+
+
+_PATIENCE = 3.0
+"""Seconds after which an attempt begins without workers that have no place to run."""
+
+
+class WaitDecision(Enum):
+    """The response to workers that have not connected yet."""
+
+    WAIT = auto()
+    BEGIN = auto()
+    """Without the missing ones, which join later."""
+    START_OVER = auto()
+    """Wait again from now: no worker has a place to run, which is nobody's failure."""
+    FAIL = auto()
+
+
+def decide_wait(connected: int, are_placed: Callable[[], bool], seconds: float, timeout: float) -> WaitDecision:
+    """Decide about missing workers. ``connected``: how many are not missing.
+
+    ``are_placed``: whether one of the missing has a place to run. ``seconds``: since the last one has connected.
+    """
+    if seconds <= min(_PATIENCE, timeout):
+        return WaitDecision.WAIT
+    if are_placed():
+        return WaitDecision.FAIL if seconds > timeout else WaitDecision.WAIT
+    return WaitDecision.BEGIN if connected else WaitDecision.START_OVER
 
 
 class MonitoredProcess(Protocol):

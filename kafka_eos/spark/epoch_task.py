@@ -9,7 +9,6 @@ program, lost data), or not so soon (the environment failed), is reported to the
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +29,6 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.core.error_messages import describe_error, explain_failure, format_traceback, show_error_messages
 from kafka_eos.core.errors import (
     Bug,
-    ConfigError,
     EnvironmentFailed,
     Fatal,
     InputLost,
@@ -48,9 +46,7 @@ from kafka_eos.spark.messages import StageSpec, TaskFailure, TaskReport, decode_
 from kafka_eos.spark.row_frames import FRAME, WATERMARK, ShuffleReader, ShuffleWriter
 from kafka_eos.spark.stage_task import SparkTaskEnvironment, StageTask
 from kafka_eos.spark.state_file_cache import LocalDisk, attempt_directory, disk_of
-from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.storage_factory import find_storage
+from kafka_eos.storage.storage_factory import open_claimed_storage
 
 
 class StageFunction:
@@ -152,7 +148,8 @@ class _WorkerState:
         self.settings = Settings.from_json(spec.settings)
         show_error_messages(self.settings.show_error_messages)
         logs.configure_logging(self.plan.name, "task", self.settings.log_format, self.settings.log_level)
-        storage = open_shared_storage(self.settings.checkpoint_location(self.plan.name), spec)
+        location = self.settings.checkpoint_location(self.plan.name)
+        storage = open_claimed_storage(location, Term(spec.term), spec.claim)
         roots = self.settings.local_dirs(self.plan.name)
         self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
         self.resources = Resources()
@@ -172,29 +169,6 @@ class _WorkerState:
 
     def close(self) -> None:
         self.resources.close()
-
-
-def open_shared_storage(where: Path | str, spec: StageSpec) -> JobStorage:
-    """Open the job's storage; ConfigError if it is not the driver's.
-
-    ConfigError if the driver's is another; makes no directory then.
-    """
-    storage = find_storage(where)
-    if storage is None or _claim(storage, spec.term) != spec.claim:
-        raise ConfigError(
-            f"checkpoint_dir is not the same location on every machine: on {socket.gethostname()}, {where} does not "
-            f"contain the claim of term {spec.term}, which the driver wrote. State stored there would be lost to all "
-            "others. Set checkpoint_dir to an object store, or to a file system that driver and executors share "
-            "under one name."
-        )
-    return storage
-
-
-def _claim(storage: JobStorage, term: int) -> bytes | None:
-    try:
-        return storage.read(paths.claim_name(Term(term)))
-    except FileNotFoundError:
-        return None
 
 
 _processes: list[_WorkerState] = []

@@ -11,26 +11,36 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+import msgspec
+
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.ids import AppRef
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask
 from kafka_eos.embedded.supervisor_events import PoolFailed
+from kafka_eos.embedded.worker_pool import MakeStart
 from kafka_eos.embedded.worker_process import ENDING
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.program import CodeFingerprint
-from kafka_eos.runtime.worker.control_messages import WorkerConfig
+from kafka_eos.runtime.worker.control_messages import StartSession, WorkerConfig
 from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
 from kafka_eos.spark.spark_errors import SPARKS, find_end_of_run, translate_error
 from kafka_eos.spark.worker_task import WorkerFunction, WorkerOrder
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.storage_factory import open_storage
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-_ANY_PORT: Final = range(1)
+DRIVER_PORT: Final = "spark.kafkaEos.driver.port"
+WORKER_PORT: Final = "spark.kafkaEos.worker.port"
+"""Settings of the Spark session: the first port on which the driver and each worker may listen; default: any."""
+_RETRIES: Final = "spark.port.maxRetries"
 
 
 class WorkerJob(WorkerTask):
@@ -71,14 +81,20 @@ class WorkerJob(WorkerTask):
         return not self._ended.is_set()
 
     @property
+    def is_placed(self) -> bool:
+        tracker = self._context.statusTracker()
+        with suppress(*SPARKS):  # the session has ended, as the thread of the job will report
+            jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+        return False
+
+    @property
     def io_bytes(self) -> int:
         return 0
 
     def describe_end(self) -> str | None:
         return self._how if self._ended.wait(ENDING) else None
-
-    def stacks(self) -> str:
-        return f"the worker runs in a Spark job of group {self._group}, whose executor is on another machine"
 
     def kill(self) -> None:
         self._is_killed = True
@@ -93,11 +109,15 @@ class SparkPool(RemotePool):
 
     def __init__(self, session: SparkSession, plan: Plan, app: AppRef, settings: Settings, workers: int) -> None:
         self._context = session.sparkContext
-        super().__init__(
-            workers, self._context.getConf().get("spark.driver.host", "127.0.0.1"), _ANY_PORT, certificate=b""
-        )
+        conf = self._context.getConf()
+        advertised = (conf.get("spark.driver.host") or "127.0.0.1").strip("[]")
+        host = (conf.get("spark.driver.bindAddress") or advertised).strip("[]")
+        worker_ports = find_ports(conf.get, WORKER_PORT)
+        self._worker_ports = worker_ports.start, worker_ports.stop
+        super().__init__(workers, host, find_ports(conf.get, DRIVER_PORT), certificate=b"", advertised=advertised)
         self._app = app
         self._job = plan.name
+        self._storage = open_storage(settings.checkpoint_location(plan.name))
         self._run = uuid4().hex[:8]
         """Distinguishes the job groups of this run from those of earlier ones in the same session."""
         self._config = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
@@ -106,6 +126,7 @@ class SparkPool(RemotePool):
             self._context.addFile(str(app.path))
 
     def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
+        ticket = msgspec.structs.replace(ticket, listen_ports=self._worker_ports)
         order = WorkerOrder(str(self._app.path), self._app.pipeline, self._is_shipped, subtask, self._config, ticket)
         return WorkerJob(
             self._context,
@@ -120,5 +141,29 @@ class SparkPool(RemotePool):
             self.events.put(PoolFailed(ends_run))
         self.on_task_ended(number)
 
+    def start_sessions(self, make_start: MakeStart) -> None:
+        """Begin a session in every worker, which finds the claim of the term in its checkpoint storage."""
+
+        @cache
+        def read_claim(term: int) -> bytes:
+            return self._storage.read(paths.claim_name(Term(term)))
+
+        def with_claim(subtask: int, peers: tuple[int, ...]) -> StartSession:
+            start = make_start(subtask, peers)
+            return msgspec.structs.replace(start, claim=read_claim(start.term))
+
+        super().start_sessions(with_claim)
+
     def drop_local_state(self) -> None:
         """Leave it to the next session of each worker: it is on the executors."""
+
+
+def find_ports(setting: Callable[[str], str | None], name: str) -> range:
+    """Return the ports that a setting allows: as for Spark's own ports, the first one and spark.port.maxRetries more.
+
+    Raises ConfigError if they are no ports.
+    """
+    first, retries = setting(name) or "0", setting(_RETRIES) or "16"
+    if not (first.isdecimal() and retries.isdecimal() and int(first) < 1 << 16):
+        raise ConfigError(f"{name}={first}, {_RETRIES}={retries}: set the first to a port, and the second to a number")
+    return range(int(first), min(int(first) + int(retries) + 1, 1 << 16)) if int(first) else range(1)

@@ -51,7 +51,9 @@ def _run(order: WorkerOrder) -> str:
     path = Path(SparkFiles.get(Path(order.app).name)) if order.is_shipped else Path(order.app)
     # Spark adds the files of --py-files to the path of this process alone.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    file = open_memory_file(msgspec.json.encode(order.ticket))
+    # Where a machine has several addresses, Spark's own variable says which one others reach.
+    ticket = msgspec.structs.replace(order.ticket, listen_host=os.environ.get("SPARK_LOCAL_IP", "").strip("[]"))
+    file = open_memory_file(msgspec.json.encode(ticket))
     try:
         process = ChildProcess(AppRef(path, order.pipeline), order.subtask, order.config, "tcp", file, environment)
     finally:

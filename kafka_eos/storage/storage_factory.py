@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from kafka_eos._util.store_urls import ensure_no_secret
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Term
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import object_store as objects
 from kafka_eos.storage import pyarrow_store as arrow
@@ -34,6 +36,29 @@ def find_storage(where: str | Path) -> JobStorage | None:
         return None
     storage = open_storage(where)
     return storage if any(storage.list(kind) for kind in _MARKS) else None
+
+
+def open_claimed_storage(where: str | Path, term: Term, claim: bytes) -> JobStorage:
+    """Open the storage of a job on a machine other than its supervisor's. Creates nothing.
+
+    Raises ConfigError if the claim of the term is not there: the storage is another one.
+    """
+    storage = find_storage(where)
+    if storage is None or _read_claim(storage, term) != claim:
+        raise ConfigError(
+            f"checkpoint_dir is not the same location on every machine: on {socket.gethostname()}, {where} does not "
+            f"contain the claim of term {term.n}, which the driver wrote. State stored there would be lost to all "
+            "others. Set checkpoint_dir to an object store, or to a file system that driver and executors share "
+            "under one name."
+        )
+    return storage
+
+
+def _read_claim(storage: JobStorage, term: Term) -> bytes | None:
+    try:
+        return storage.read(paths.claim_name(term))
+    except FileNotFoundError:
+        return None
 
 
 def list_jobs(uri: str) -> list[str]:

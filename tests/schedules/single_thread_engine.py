@@ -66,6 +66,7 @@ class _EngineRun:
             identity=IDENTITY,
             term=self._term.n,
             first_epoch=decided.epoch + 1,
+            subtask=subtask,
             parallelism=self._parallelism,
             peers=tuple(peers),
             positions=select_positions(decided.positions, subtask, self._parallelism),

@@ -44,7 +44,6 @@ from kafka_eos.spark import epoch_inputs as inputs
 from kafka_eos.spark import epoch_task as tasks
 from kafka_eos.spark.epoch_inputs import EpochInputs
 from kafka_eos.spark.epoch_job import EpochResult, check_attempts
-from kafka_eos.spark.epoch_task import open_shared_storage
 from kafka_eos.spark.messages import ReadLimit, StageSpec, TaskFailure, TaskReport, decode_report, decode_watermark
 from kafka_eos.spark.row_frames import FRAME, WATERMARK, ShuffleReader, ShuffleWriter
 from kafka_eos.spark.stage_task import encode_in_frames
@@ -53,6 +52,7 @@ from kafka_eos.spark.state_file_cache import CachedStorage, attempt_directory, o
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.storage_factory import open_claimed_storage
 from kafka_eos.testing import ListSource, MemorySink
 from tests.unit.runtime.operators.test_event_time import rows
 
@@ -231,7 +231,7 @@ def test_a_task_that_would_load_other_code_than_the_driver_says_so(tmp_path: Pat
 def test_a_task_works_where_it_reads_the_drivers_claim(tmp_path: Path) -> None:
     claim = paths.claim_name(terms.claim(LocalStorage(tmp_path), "job", Term(0)))
 
-    storage = open_shared_storage(tmp_path, spec_of(LocalStorage(tmp_path).read(claim)))
+    storage = open_claimed_storage(tmp_path, Term(1), LocalStorage(tmp_path).read(claim))
 
     assert storage.list(paths.TERMS) == [claim]
 
@@ -244,7 +244,7 @@ def test_a_directory_of_one_name_on_another_machine_is_not_the_drivers(tmp_path:
 
     for place in ("absent", "elsewhere"):
         with pytest.raises(ConfigError, match="not the same location on every machine: .* the claim of term 1"):
-            open_shared_storage(tmp_path / place, spec_of(here.read(claim)))
+            open_claimed_storage(tmp_path / place, Term(1), here.read(claim))
 
     assert not (tmp_path / "absent").exists()
 

@@ -1,12 +1,16 @@
-"""Workers in Spark's tasks that die, with their Python worker, executor or driver: outputs stay exact.
+"""Workers in Spark's tasks that die, alone or with their Python worker, or are too few: outputs stay exact.
 
 Rule: each fault is done once by the code that it strikes, so that it is known to have occurred.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +109,37 @@ def test_an_application_that_fails_to_load_in_a_worker_is_named(new_job: NewJob,
 
     with pytest.raises(RemoteUserError, match="ZeroDivisionError"):
         SparkWorkers(spark).run(plan, AppRef(job.app), job.settings(parallelism=1), until_caught_up=True)
+
+
+def test_a_job_begins_with_fewer_workers_while_a_core_is_taken_and_grows_when_it_is_free(
+    new_job: NewJob, spark: Any, tmp_path: Path
+) -> None:
+    """The worker that is missing waits in Spark's queue, so Spark itself tells when there is a core."""
+    job = new_job(TOTALS % "pass", input=3, output=2)
+    feed(job, "input", map(payment, range(200)))
+    free = tmp_path / "free"
+
+    def wait(path: str) -> None:
+        while not os.path.exists(path):
+            time.sleep(0.1)
+
+    taken = threading.Thread(target=lambda: spark.sparkContext.parallelize([str(free)], 1).foreach(wait))
+    taken.start()
+
+    def go_on(event: str, facts: Mapping[str, object]) -> None:
+        if event == "committed":
+            free.touch()
+        if event == "running" and facts["parallelism"] == 2:
+            feed(job, "input", map(payment, range(200, 400)))
+            signal.raise_signal(signal.SIGTERM)
+
+    job.watched_by = go_on
+    run(job, spark, until_caught_up=False)
+    taken.join()
+    job.watched_by = None
+    run(job, spark)
+
+    grown = [facts["parallelism"] for event, facts in job.events if event == "running"][:2]
+    assert grown == [1, 2]
+    assert job.count("restarting") == 0
+    check_totals(job, 400)

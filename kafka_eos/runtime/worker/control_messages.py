@@ -54,6 +54,7 @@ class StartSession(ControlMessage, frozen=True):
     """The job's identity; see ``ids.JobIdentity``."""
     term: int
     first_epoch: int
+    subtask: int
     parallelism: int
     peers: tuple[int, ...]
     """The other subtasks. On Unix sockets their connections are sent with this message, in this order."""
@@ -70,6 +71,8 @@ class StartSession(ControlMessage, frozen=True):
     """By TCP: the host and port at which each of ``peers`` listens."""
     secret: bytes = b""
     """By TCP: the secret of the connections between the workers of this session."""
+    claim: bytes = b""
+    """On other machines: the claim of the term, which the worker must find in its checkpoint storage."""
 
 
 class BeginProcessing(ControlMessage, frozen=True):
@@ -137,7 +140,17 @@ class CountFrames(ControlMessage, frozen=True):
     round: int
 
 
+class ReportStacks(ControlMessage, frozen=True):
+    """Asks for StacksReported, which the worker sends even while its processing thread hangs."""
+
+
 # worker → supervisor
+
+
+class StacksReported(ControlMessage, frozen=True):
+    """The Python stacks of the worker's threads, or the reason why there are none."""
+
+    stacks: str
 
 
 class FramesCounted(ControlMessage, frozen=True):
@@ -264,6 +277,7 @@ ToWorker: TypeAlias = (
     | PauseReading
     | ResumeReading
     | CountFrames
+    | ReportStacks
     | EndSession
 )
 ToSupervisor: TypeAlias = (
@@ -277,6 +291,7 @@ ToSupervisor: TypeAlias = (
     | LocalSlowest
     | SessionReachedEnds
     | FramesCounted
+    | StacksReported
     | SessionFailed
     | SessionEnded
 )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import queue
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +59,7 @@ from kafka_eos.runtime.worker.control_messages import (
     WorkerProgress,
 )
 from kafka_eos.runtime.worker.liveness_pulse import HeartbeatThread
+from kafka_eos.runtime.worker.local_state import remove_older_state
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import provenance_files as provenance
 
@@ -89,9 +89,11 @@ def run_session(
     """Restore and process until the session is ended, or until it fails, which is reported."""
     try:
         for directory in local:
-            _only_directory(directory, keep=str(start.term))
+            remove_older_state(directory, start.term, kept=1)
         session = WorkerSession(batch_size, storage, start, send)
         with closing(open_plan(session.acknowledge)) as opened:
+            for directory in local:
+                remove_older_state(directory, start.term, kept=0)
             hit("recovery.opened")
             send(SessionReady(session=start.session))
             session.run(opened, inbox)
@@ -334,11 +336,3 @@ def _kind(error: BaseException) -> Literal["restart", "environment", "user", "fa
             return "fatal"
         case _:
             return "restart"
-
-
-def _only_directory(local: Path, keep: str) -> None:
-    """Remove the local files of earlier sessions; the local disk only caches the checkpoint storage."""
-    local.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for old in local.iterdir():
-        if old.name != keep:
-            shutil.rmtree(old)

@@ -63,13 +63,14 @@ _peer_hello = msgspec.msgpack.Decoder(PeerHello)
 
 
 class TcpConnections(WorkerConnections):
-    """The connections of the worker of a subtask, which dials its supervisor at once. Raises OSError if it cannot."""
+    """The connections of a worker, which dials its supervisor at once. Raises OSError if it cannot."""
 
-    def __init__(self, ticket: WorkerTicket, subtask: int) -> None:
-        self._subtask = subtask
+    def __init__(self, ticket: WorkerTicket) -> None:
         self._changed = threading.Condition()
         self._session = 0
         """The latest session that the supervisor has begun."""
+        self._subtask = -1
+        """The subtask of this worker in that session."""
         self._secret = b""
         """The secret of that session."""
         self._arrived: dict[tuple[int, int], DataSocket] = {}
@@ -95,11 +96,11 @@ class TcpConnections(WorkerConnections):
         connected: dict[int, DataSocket] = {}
         try:
             for peer, (host, port) in zip(start.peers, start.addresses, strict=True):
-                if peer > self._subtask:
-                    hello = msgspec.msgpack.encode(PeerHello(start.session, self._subtask, peer))
-                    connected[peer] = self._dial(peer, TcpAddress(host, port), start.secret, hello)
+                if peer > start.subtask:
+                    hello = msgspec.msgpack.encode(PeerHello(start.session, start.subtask, peer))
+                    connected[peer] = self._dial(start.subtask, peer, TcpAddress(host, port), start.secret, hello)
             for peer in start.peers:
-                if peer < self._subtask:
+                if peer < start.subtask:
                     connected[peer] = self._await(start.session, peer, is_cancelled)
         except BaseException:
             for sock in connected.values():
@@ -107,11 +108,11 @@ class TcpConnections(WorkerConnections):
             raise
         return connected
 
-    def _dial(self, peer: int, address: TcpAddress, secret: bytes, hello: bytes) -> DataSocket:
+    def _dial(self, own: int, peer: int, address: TcpAddress, secret: bytes, hello: bytes) -> DataSocket:
         try:
             return dial(address, self._tls, secret, hello)
         except ConnectionError as error:
-            raise EnvironmentFailed(f"worker {peer} cannot be reached from worker {self._subtask}: {error}") from error
+            raise EnvironmentFailed(f"worker {peer} cannot be reached from worker {own}: {error}") from error
 
     def close(self) -> None:
         """Close all connections that belong to no session. The supervisor takes this for the end of the worker."""
@@ -127,6 +128,7 @@ class TcpConnections(WorkerConnections):
     def _begin(self, start: StartSession) -> None:
         with self._changed:
             self._session, self._secret = start.session, start.secret
+            self._subtask = start.subtask
             for old in [key for key in self._arrived if key[0] < start.session]:
                 self._arrived.pop(old).close()
             self._changed.notify_all()

@@ -10,39 +10,53 @@ import gc
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 from kafka_eos._util import log_context
 from kafka_eos._util import logging_setup as logs
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
+from kafka_eos._util.thread_dumps import read_own_stacks
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.error_messages import show_error_messages
-from kafka_eos.core.ids import AppRef
+from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.runtime.program import CodeFingerprint, load_program
-from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded, StartSession, WorkerConfig
+from kafka_eos.runtime.worker.control_messages import (
+    EndSession,
+    ReportStacks,
+    SessionEnded,
+    StacksReported,
+    StartSession,
+    WorkerConfig,
+)
+from kafka_eos.runtime.worker.local_state import LocalFirstStorage, find_older_state
 from kafka_eos.runtime.worker.restore_reporter import RestoreReporter
 from kafka_eos.runtime.worker.session import Inbox, OnCaptured, failure, run_session
 from kafka_eos.runtime.worker.worker_connections import WorkerConnections
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
-from kafka_eos.storage.storage_factory import open_storage
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.storage_factory import open_claimed_storage, open_storage
 
 SessionRunner: TypeAlias = Callable[[StartSession], None]
 
 
 class Worker:
-    """One worker of a job. ``on_supervisor_gone`` is called on another thread and ends the worker."""
+    """One worker of a job. Each session gives it a subtask; until the first one, logs call it ``name``.
+
+    ``on_supervisor_gone`` is called on another thread and ends the worker.
+    """
 
     def __init__(
         self,
         app: AppRef,
         config: WorkerConfig,
-        subtask: int,
+        name: str,
         connections: WorkerConnections,
         on_supervisor_gone: Callable[[], None],
     ) -> None:
         self._app = app
         self._config = config
-        self._subtask = subtask
+        self._name = name
         self._connections = connections
         self._on_supervisor_gone = on_supervisor_gone
         self._inbox: Inbox = queue.SimpleQueue()
@@ -69,7 +83,10 @@ class Worker:
     def _listen(self) -> None:
         try:
             for message in self._connections.receive():
-                self._inbox.put(message)
+                if isinstance(message, ReportStacks):
+                    self._connections.send(StacksReported(session=message.session, stacks=read_own_stacks()))
+                else:
+                    self._inbox.put(message)
         finally:
             self._on_supervisor_gone()
 
@@ -79,12 +96,11 @@ class Worker:
         CodeFingerprint.compute(self._app.path, plan).ensure_equal(self._config.code, self._app.path)
         resolved = Settings.from_json(self._config.settings)
         show_error_messages(resolved.show_error_messages)
-        logs.configure_logging(plan.name, f"worker {self._subtask}", resolved.log_format, resolved.log_level)
-        storage = open_storage(resolved.checkpoint_location(plan.name))
-        local = [directory / str(self._subtask) for directory in resolved.local_dirs(plan.name)]
-        connections, inbox = self._connections, self._inbox
+        logs.configure_logging(plan.name, self._name, resolved.log_format, resolved.log_level)
+        connections, inbox, roots = self._connections, self._inbox, resolved.local_dirs(plan.name)
 
         def run(start: StartSession) -> None:
+            logs.set_log_process(f"worker {start.subtask}")
             logs.set_log_epoch(term=start.term)
             log_context.leave_operator()  # an attempt that failed ended in the middle of a row
 
@@ -92,15 +108,26 @@ class Worker:
                 # Until it is ready, a worker is only ever sent EndSession.
                 return not inbox.empty()
 
+            try:
+                storage = _open_storage(resolved.checkpoint_location(plan.name), start)
+                local_first = LocalFirstStorage(storage, find_older_state(roots, start.term))
+            except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
+                connections.send(failure(start.session, error))
+                return
+            local = [root / str(start.subtask) for root in roots]
             report_restore = RestoreReporter(connections.send, start.session, is_cancelled)
 
             def open_plan(done: OnCaptured) -> SessionRuntime:
                 directories = [directory / str(start.term) for directory in local]
                 peers = connections.connect_peers(start, is_cancelled)
                 return SessionRuntime(
-                    plan, resolved, storage, start, directories, self._subtask, peers, done, report_restore
+                    plan, resolved, local_first, start, directories, start.subtask, peers, done, report_restore
                 )
 
             run_session(open_plan, resolved.batch_size, storage, start, connections.send, local, inbox)
 
         return run
+
+
+def _open_storage(where: Path | str, start: StartSession) -> JobStorage:
+    return open_claimed_storage(where, Term(start.term), start.claim) if start.claim else open_storage(where)

@@ -71,7 +71,7 @@ class MemoryWorker(WorkerHandle):
         super().__init__(number, subtask)
         self.sent: list[ControlMessage] = []
         self.started: list[control.StartSession] = []
-        self.lives, self.connected, self.moved = True, True, 0
+        self.lives, self.connected, self.placed, self.moved = True, True, True, 0
         self.sealed: tuple[control.SealedOutput, ...] = ()
         self.positions: dict[str, Positions] = {}
         self.mute: Collection[type[ControlMessage]] = ()
@@ -94,6 +94,10 @@ class MemoryWorker(WorkerHandle):
     @property
     def is_connected(self) -> bool:
         return self.connected
+
+    @property
+    def is_placed(self) -> bool:
+        return self.placed
 
     @property
     def io_bytes(self) -> int:
@@ -169,6 +173,7 @@ class MemoryPool(WorkerPool):
         self.events = events
         self._numbers = itertools.count(FIRST)
         self._workers = [MemoryWorker(next(self._numbers), subtask, events) for subtask in range(count)]
+        self._left_out: list[MemoryWorker] = []
         self.steps: list[str] = []
         """What was done to all of them."""
 
@@ -176,7 +181,16 @@ class MemoryPool(WorkerPool):
     def workers(self) -> Sequence[MemoryWorker]:
         return [*self._workers]
 
+    def has_more_workers(self) -> bool:
+        return any(worker.connected for worker in self._left_out)
+
+    def leave_out_missing(self) -> None:
+        """They must be the last ones."""
+        self._left_out = [worker for worker in self._workers if not worker.connected]
+        self._workers = [worker for worker in self._workers if worker.connected]
+
     def start_workers(self) -> None:
+        self._workers, self._left_out = [*self._workers, *self._left_out], []
         for worker in self.workers:
             if not worker.lives:
                 self._workers[worker.subtask] = MemoryWorker(next(self._numbers), worker.subtask, self.events)

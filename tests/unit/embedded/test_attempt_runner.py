@@ -98,6 +98,7 @@ def test_a_session_starts_with_the_part_of_each_worker(attempt: Made) -> None:
             identity=one.resumed.identity.text,
             term=one.session,
             first_epoch=1,
+            subtask=subtask,
             parallelism=2,
             peers=(1 - subtask,),
             positions={name: {split(name, subtask): {"index": 0}} for name in ("n", "m")},

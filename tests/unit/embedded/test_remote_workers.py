@@ -10,12 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask
+from kafka_eos.embedded import remote_workers
+from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask, deal_subtasks
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
 from kafka_eos.embedded.worker_pool import WorkerDied
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, dial
 from kafka_eos.runtime.worker.control_channel import TcpChannel
-from kafka_eos.runtime.worker.control_messages import EndSession, SessionReady, StartSession
+from kafka_eos.runtime.worker.control_messages import (
+    EndSession,
+    ReportStacks,
+    SessionReady,
+    StacksReported,
+    StartSession,
+)
 from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerHello, WorkerTicket
 from tests.waiting import PATIENCE, eventually
 
@@ -39,14 +46,11 @@ class Place(WorkerTask):
     def describe_end(self) -> str | None:
         return self.end or None
 
-    def stacks(self) -> str:
-        return f"stacks of {self.subtask}"
-
     def kill(self) -> None:
         self.lives, self.kills = False, self.kills + 1
 
     def dials(self) -> TcpConnections:
-        self.dialed.append(TcpConnections(self.ticket, self.subtask))
+        self.dialed.append(TcpConnections(self.ticket))
         return self.dialed[-1]
 
 
@@ -54,7 +58,7 @@ class PlayedPool(RemotePool):
     """Three workers, whose places a test plays."""
 
     def __init__(self) -> None:
-        super().__init__(3, "127.0.0.1", range(1), certificate=b"")
+        super().__init__(3, "127.0.0.1", range(1), certificate=b"", advertised="localhost")
         self.places: list[Place] = []
         self.start_workers()
 
@@ -68,13 +72,19 @@ class PlayedPool(RemotePool):
     def hear(self) -> Any:
         return self.events.get(timeout=PATIENCE)
 
-    def connect(self) -> list[TcpConnections]:
-        """All of the places dial, the last one first."""
+    def connect(self, *subtasks: int) -> list[TcpConnections]:
+        """These places dial, by default all of them, the last one first."""
         made = []
-        for place in reversed(self.places):
+        for place in reversed([self.places[subtask] for subtask in subtasks or range(3)]):
             made.append(place.dials())
             assert self.hear() == WorkerConnected(place.ticket.number)
         return made[::-1]
+
+    @property
+    def layout(self) -> list[int]:
+        """The numbers of the workers, by subtask."""
+        assert [worker.subtask for worker in self.workers] == [*range(len(self.workers))]
+        return [worker.number for worker in self.workers]
 
     @property
     def told(self) -> list[Any]:
@@ -105,10 +115,16 @@ def is_over(connections: TcpConnections) -> bool:
         return True
 
 
+def receive_start(theirs: TcpConnections) -> StartSession:
+    message = next(theirs.receive())
+    assert isinstance(message, StartSession)
+    return message
+
+
 def start(subtask: int, peers: tuple[int, ...]) -> StartSession:
     return StartSession(
-        session=4, identity="", term=4, first_epoch=1, parallelism=3, peers=peers, positions={}, states=(),
-        in_flight=(), ends=None, waiting_sources=frozenset({f"of {subtask}"}), excluded_sources=frozenset(),
+        session=4, identity="", term=4, first_epoch=1, subtask=subtask, parallelism=3, peers=peers, positions={},
+        states=(), in_flight=(), ends=None, waiting_sources=frozenset({f"of {subtask}"}), excluded_sources=frozenset(),
     )  # fmt: skip
 
 
@@ -122,9 +138,7 @@ def test_each_worker_has_a_number_of_its_own_and_is_spoken_to_once_it_has_connec
     assert [worker.subtask for worker in pool.workers] == [0, 1, 2]
     assert len({worker.number for worker in pool.workers}) == 3
     assert [(worker.is_connected, worker.alive, worker.pid > 0) for worker in pool.workers] == [(True, True, True)] * 3
-    assert [(worker.io_bytes, worker.stacks()) for worker in pool.workers] == [
-        (7 + subtask, f"stacks of {subtask}") for subtask in range(3)
-    ]
+    assert [worker.io_bytes for worker in pool.workers] == [7, 8, 9]
     for subtask, (worker, theirs) in enumerate(zip(pool.workers, connections, strict=True)):
         worker.send(EndSession(session=subtask))
         assert next(theirs.receive()) == EndSession(session=subtask)
@@ -140,7 +154,7 @@ def test_a_session_connects_each_worker_with_all_others(pool: PlayedPool) -> Non
     secrets = set()
     for _ in range(2):
         pool.start_sessions(start)
-        begun = [next(theirs.receive()) for theirs in connections]
+        begun = [receive_start(theirs) for theirs in connections]
         with ThreadPoolExecutor(3) as threads:
             meet = lambda theirs, begins: theirs.connect_peers(begins, lambda: False)  # noqa: E731
             sockets = list(threads.map(meet, connections, begun))
@@ -152,6 +166,80 @@ def test_a_session_connects_each_worker_with_all_others(pool: PlayedPool) -> Non
                 sock.close()
 
     assert len(secrets) == 2, "one for each session"
+
+
+def test_a_worker_sends_its_stacks_or_is_said_not_to_respond(pool: PlayedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = pool.connect()
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(pool.workers[0].stacks)
+        assert next(theirs[0].receive()) == ReportStacks(session=0)
+        theirs[0].send(StacksReported(session=0, stacks="in step, line 3"))
+        assert asked.result(PATIENCE) == "in step, line 3"
+    assert pool.told == []
+
+    monkeypatch.setattr(remote_workers, "_STACKS", 0.01)
+    assert f"worker {pool.workers[1].pid} did not respond" in pool.workers[1].stacks()
+    pool.workers[2].kill()
+    assert "did not respond" in pool.workers[2].stacks()
+
+
+# ---------------------------------------------------------------- workers that are left out
+
+
+@pytest.mark.parametrize(
+    ("connected", "count", "dealt"),
+    [
+        ([0, 1, 2], 3, {0: 0, 1: 1, 2: 2}),
+        ([0, 2], 4, {0: 0, 2: 1, 1: 2, 3: 3}),
+        ([3], 4, {3: 0, 0: 1, 1: 2, 2: 3}),
+        ([1, 2], 3, {1: 1, 2: 0, 0: 2}),
+        ([], 2, {0: 0, 1: 1}),
+    ],
+)
+def test_connected_workers_get_the_first_subtasks_and_keep_theirs_if_they_can(
+    connected: list[int], count: int, dealt: dict[int, int]
+) -> None:
+    assert deal_subtasks(connected, count) == dealt
+
+
+def test_an_attempt_runs_with_the_connected_workers_and_the_next_one_with_all(pool: PlayedPool) -> None:
+    one, two, three = pool.layout
+    connections = pool.connect(0, 2)
+    pool.leave_out_missing()
+
+    assert pool.layout == [one, three]
+    assert not pool.has_more_workers()
+    pool.start_sessions(start)
+    assert [(begun.subtask, begun.peers) for begun in map(receive_start, connections)] == [
+        (0, (1,)),
+        (1, (0,)),
+    ]
+    pool.connect(1)
+    assert pool.has_more_workers()
+    pool.start_workers()
+    assert pool.layout == [one, three, two]
+    assert len(pool.places) == 3
+
+
+def test_a_worker_that_was_left_out_and_has_ended_is_replaced(pool: PlayedPool) -> None:
+    one, two, three = pool.layout
+    pool.connect(0, 1)
+    pool.leave_out_missing()
+    (theirs,) = pool.connect(2)
+    theirs.close()
+    assert pool.hear() == WorkerExited(three, "closed its connection")
+
+    assert not pool.has_more_workers()
+    pool.start_workers()
+    assert pool.layout == [one, two, pool.places[3].ticket.number]
+
+
+def test_workers_that_were_left_out_end_with_the_pool(pool: PlayedPool) -> None:
+    pool.connect(0)
+    pool.leave_out_missing()
+    pool.kill_all()
+
+    assert [place.lives for place in pool.places] == [False] * 3
 
 
 # ---------------------------------------------------------------- ends

@@ -23,7 +23,7 @@ from kafka_eos.testing import ListSource
 from tests.unit.coordination.noted_job import JOB, NotedJob, split
 from tests.unit.embedded.memory_workers import FIRST, Clock, Events, MemoryPool, MemoryWorker, Step
 
-APP = AppRef("app.py", "main")
+APP = AppRef(Path("app.py"), "main")
 
 
 class Bounded(ListSource):
@@ -272,6 +272,37 @@ def test_workers_that_do_not_connect_are_replaced(run: Made) -> None:
     assert [worker.number for worker in one.pool.workers] == [FIRST, FIRST + 3, FIRST + 4]
     assert one.first[0].got(control.EndSession)[0] == control.EndSession(session=1)
     assert 1001 < one.clock.now < 1003
+
+
+def test_workers_without_a_place_to_run_are_left_out_and_join_right_after_a_commit(run: Made) -> None:
+    one = run()
+    last = one.first[2]
+    last.connected = last.placed = False
+    one.run(one.until("running"), lambda: setattr(last, "connected", True), one.until("running", 2), one.stops)
+
+    assert [told["parallelism"] for told in one.of("running")] == [2, 3]
+    assert [worker.got(control.EndSession)[0].session for worker in one.first] == [1, 1, 2]
+    events = [event for event, _ in one.told if event in ("triggered", "committed", "running", "restarting")]
+    assert events == ["running", "triggered", "committed", "running", "triggered", "committed"]
+    texts = [str(told["text"]) for told in one.of("notice")]
+    assert "2 of 3 workers run; the others have no free core yet" in texts
+    assert one.clock.now > 1003, "it waits for them first"
+
+
+def test_a_job_waits_for_a_first_place_however_long_it_takes(run: Made) -> None:
+    one = run()
+    for worker in one.first:
+        worker.connected = worker.placed = False
+
+    def connect() -> bool:
+        for worker in one.first:
+            worker.connected = one.clock.now > 1200
+        return one.clock.now > 1200
+
+    one.run(connect, one.until("running"), one.stops)
+
+    assert one.of("restarting") == []
+    assert one.of("restoring")[0]["text"] == "no worker has a free core yet"
 
 
 def failure(session: int, kind: Any = "fatal") -> control.SessionFailed:

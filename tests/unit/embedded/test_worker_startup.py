@@ -13,7 +13,7 @@ import pytest
 
 from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.embedded.worker_process import read_io_bytes
-from kafka_eos.embedded.worker_startup import RestoreMonitor
+from kafka_eos.embedded.worker_startup import RestoreMonitor, WaitDecision, decide_wait
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport
 from kafka_eos.runtime.worker.restore_reporter import RestoreReporter
@@ -56,6 +56,24 @@ def children() -> Iterator[tuple[Child, Child]]:
 def _copies(child: Child) -> None:
     before = child.io_bytes
     eventually(lambda: child.io_bytes > before + (4 << 20), "copy")
+
+
+@pytest.mark.parametrize(
+    ("connected", "are_placed", "seconds", "decision"),
+    [
+        (0, False, 2.9, WaitDecision.WAIT),
+        (0, False, 3.1, WaitDecision.START_OVER),
+        (0, True, 3.1, WaitDecision.WAIT),
+        (1, False, 2.9, WaitDecision.WAIT),
+        (1, False, 3.1, WaitDecision.BEGIN),
+        (1, True, 29.9, WaitDecision.WAIT),
+        (1, True, 30.1, WaitDecision.FAIL),
+    ],
+)
+def test_only_workers_with_a_place_to_run_are_waited_for_and_must_connect_in_time(
+    connected: int, are_placed: bool, seconds: float, decision: WaitDecision
+) -> None:
+    assert decide_wait(connected, lambda: are_placed, seconds, timeout=30.0) is decision
 
 
 def test_who_moves_bytes_is_waited_for_and_who_waits_is_not(children: tuple[Child, Child]) -> None:

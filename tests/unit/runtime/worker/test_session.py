@@ -71,6 +71,7 @@ def _start(states: tuple[StateHandle, ...] = ()) -> StartSession:
         identity="0123456789ab",
         term=1,
         first_epoch=1,
+        subtask=0,
         parallelism=1,
         peers=(),
         positions={},

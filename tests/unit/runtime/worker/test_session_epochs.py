@@ -63,7 +63,9 @@ class SessionThread:
         settings = Settings(batch_size=2, checkpoint_mode="unaligned", aligned_timeout=0.0)
 
         def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
-            return SessionRuntime(plan, settings, storage, start, [place / "1"], 0, {}, done, lambda restored: None)
+            return SessionRuntime(
+                plan, settings, storage, start, [place / str(start.term)], 0, {}, done, lambda restored: None
+            )
 
         ours, theirs = socket.socketpair()
         closing.enter_context(ours)
@@ -108,6 +110,7 @@ def _start(
         identity="0123456789ab",
         term=term,
         first_epoch=epoch,
+        subtask=0,
         parallelism=1,
         peers=(),
         positions=dict(positions),

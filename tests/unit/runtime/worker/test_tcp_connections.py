@@ -44,7 +44,7 @@ class Side:
         if self.proxy is not None:
             closing.callback(self.proxy.close)
         self.subtask = subtask
-        self.connections = TcpConnections(WorkerTicket(7, at.host, at.port, own), subtask)
+        self.connections = TcpConnections(WorkerTicket(7, at.host, at.port, own))
         hello, sock = arrived.get(timeout=PATIENCE)
         self.hello = msgspec.msgpack.decode(hello, type=WorkerHello)
         self.supervisor = TcpChannel(sock)
@@ -74,7 +74,7 @@ def closing() -> Iterator[ExitStack]:
 def start_of(sides: Sequence[Side], mine: Side, session: int = 3, secret: bytes = b"of the session") -> StartSession:
     peers = [side for side in sides if side is not mine]
     return StartSession(
-        session=session, identity="", term=session, first_epoch=1, parallelism=len(sides),
+        session=session, identity="", term=session, first_epoch=1, subtask=mine.subtask, parallelism=len(sides),
         peers=tuple(side.subtask for side in peers), positions={}, states=(), in_flight=(), ends=None,
         waiting_sources=frozenset(), excluded_sources=frozenset(),
         addresses=tuple((side.hello.host, side.hello.port) for side in peers), secret=secret,
