@@ -4,7 +4,7 @@ Starts a broker of its own, loads it, and runs each contender until the input is
 of the same size. A batch (epoch) is done when its output is committed and that is written down; figures are taken from
 the end of the first batch to the end of the last, so starting Java and Python is not in them.
 
-Rule: the output is read and checked before a figure counts; where less is promised or put out, the table says so.
+Rule: the output is read and checked before a figure counts; the table says where an engine guarantees less.
 """
 
 from __future__ import annotations

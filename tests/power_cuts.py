@@ -3,7 +3,7 @@
 ``recorded`` runs the code for real and notes what it asks of the operating system. ``states`` then gives every tree
 of files that a power cut may leave: after each prefix of the operations, with each legal loss of what was not synced.
 
-The model of the disk is what POSIX promises and no more:
+The model of the disk is what POSIX guarantees and no more:
 
 - The content of a file is what it was at its last fsync, or anything that was written since: nothing, a torn part,
   zeros, all of it.
@@ -300,7 +300,7 @@ def _contents(start: Mapping[int, bytes], operations: Sequence[Operation]) -> li
 
 
 def broken(recording: Recording, check: Callable[[Path], None], directory: Path, first: int = 0) -> list[str]:
-    """What ``check``, which opens a directory with the real code, raises for each state that breaks its promise."""
+    """What ``check``, which opens a directory with the real code, raises for each state that breaks its guarantee."""
     return list(_broken(recording, check, directory, first))
 
 

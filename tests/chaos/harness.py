@@ -197,7 +197,7 @@ def row_of(data: bytes) -> tuple[str, int, int]:
 
 
 def check(job: Job, messages: list[Any] | None = None) -> None:
-    """The whole promise: both outputs equal the fold of the input, in order per account, and nothing is left over.
+    """The whole guarantee: both outputs equal the fold of the input, in order per account, and nothing is left over.
 
     ``messages`` is the input, if the topic does not hold all of it any more.
     """

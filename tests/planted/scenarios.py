@@ -1,6 +1,6 @@
 """What happens to a job while a bug is in it: the faults that make the bug matter, and the checks that must see it.
 
-Rule: a scenario returns if the job kept its promise and raises AssertionError if not. A healthy engine passes every
+Rule: a scenario returns if the job kept its guarantee and raises AssertionError if not. A healthy engine passes every
 scenario; ``test_planted.py`` runs each one on it too.
 """
 
@@ -180,7 +180,7 @@ def _dies(job: Job, failpoint: str) -> None:
 
 
 def _refuses(job: Job, reason: str) -> None:
-    """Going on would break the promise, so the job must say no, and why. If it goes on, show what that did."""
+    """Continuing would break the guarantee, so the job must stop and say why. If it continues, show the effect."""
     with _running(job) as process:
         code = process.wait(PATIENCE)
     if code == 0:

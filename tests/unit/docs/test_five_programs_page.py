@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[Rows, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_our_program_writes_what_the_page_promises(name: str) -> None:
+def test_our_program_writes_what_the_page_shows(name: str) -> None:
     program = runpy.run_path(str(PROGRAMS / f"{name}_kafka_eos.py"))
     given, expected = ROWS[name]
     values = {source: [program[kind](*row) for row in rows] for source, (kind, rows) in given.items()}

@@ -1,4 +1,4 @@
-"""What both storages promise, and what only a disk can get wrong."""
+"""The contract of both storages, and the faults of a disk."""
 
 from __future__ import annotations
 

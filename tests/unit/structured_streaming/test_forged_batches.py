@@ -38,8 +38,8 @@ def prepared(driver: Made) -> tuple[Driver, PreparedBatch]:
     dead = driver()
     dead.prepare(0, MicroBatch.of(b"own"))
     dead.decide(0)
-    (promise,) = dead.settling.promises(0)
-    return dead, promise
+    (prepared_batch,) = dead.settling.list_prepared(0)
+    return dead, prepared_batch
 
 
 def forge(driver: Driver, record: records.StoredRecord) -> None:
@@ -52,12 +52,14 @@ def forge(driver: Driver, record: records.StoredRecord) -> None:
 def test_a_batch_that_names_the_transaction_of_another_query_is_not_committed(
     whole: bool, driver: Made, kafka: TransactionalBroker
 ) -> None:
-    dead, promise = prepared(driver)
-    (own,) = promise.transactions
-    theirs = [each.replace(promise.job, "payments-0123abcd") for each in (own.transactional_id, own.marker_group)]
+    dead, prepared_batch = prepared(driver)
+    (own,) = prepared_batch.transactions
+    theirs = [
+        each.replace(prepared_batch.job, "payments-0123abcd") for each in (own.transactional_id, own.marker_group)
+    ]
     name, group = theirs if whole else ("payments-app-1", own.marker_group)
     other = msgspec.structs.replace(own, transactional_id=name, marker_group=group)
-    forge(dead, msgspec.structs.replace(promise, transactions=(other,)))
+    forge(dead, msgspec.structs.replace(prepared_batch, transactions=(other,)))
 
     with pytest.raises(CorruptCheckpoint, match=f"{name.split('.')[0]}.*nother program has written to the checkpoints"):
         driver()
@@ -70,16 +72,16 @@ def test_with_keys_a_query_goes_on_and_refuses_what_another_key_has_signed(
     driver: Made, kafka: TransactionalBroker, tmp_path: Path
 ) -> None:
     signatures.share_keys(keys(tmp_path, KEY))
-    dead, promise = prepared(driver)
+    dead, prepared_batch = prepared(driver)
     for key in ([], [FOREIGN]):
         signatures.use_keys(keys(tmp_path, *key) if key else None)
-        forge(dead, promise)
+        forge(dead, prepared_batch)
         signatures.use_keys(keys(tmp_path, KEY))
         with pytest.raises(CorruptCheckpoint, match="signature"):
             driver()
         assert kafka.visible == []
 
-    forge(dead, promise)
+    forge(dead, prepared_batch)
     driver()
 
     assert kafka.values == [b"own"]

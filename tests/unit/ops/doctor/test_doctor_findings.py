@@ -51,14 +51,14 @@ def test_what_workers_may_take_is_less_than_there_is(limit: int | None, verdict:
 @pytest.mark.parametrize(
     "broken", ["creates_exclusively", "lists_own_writes", "reads_own_writes", "forgets_deleted", None]
 )
-def test_a_store_that_breaks_a_promise_is_no_store_for_checkpoints(broken: str | None) -> None:
-    promises = {
+def test_a_store_that_breaks_a_guarantee_is_refused_for_checkpoints(broken: str | None) -> None:
+    guarantees = {
         name: name != broken
         for name in ("creates_exclusively", "lists_own_writes", "reads_own_writes", "forgets_deleted")
     }
 
     expect(
-        findings.check_store(StoreGuarantees("s3://b/jobs", seconds=0.05, **promises), 1.0), "bad" if broken else "ok"
+        findings.check_store(StoreGuarantees("s3://b/jobs", seconds=0.05, **guarantees), 1.0), "bad" if broken else "ok"
     )
 
 

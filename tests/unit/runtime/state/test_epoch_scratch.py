@@ -1,4 +1,4 @@
-"""What a scratch promises, whether it is in memory or on disk; and that nothing of it stays behind."""
+"""The contract of an epoch's scratch, in memory and on disk; nothing of it stays behind."""
 
 from __future__ import annotations
 
