@@ -95,11 +95,17 @@ def _is_same(found: Any, cell: Any) -> bool:
 def find_difference(connection: Connection, target: TargetTable, stage: str) -> str | None:
     """Return the first column whose type in a stage is not that of the table, with a remedy; None if there is none.
 
-    Otherwise the commit would convert its values, or refuse them after the decision.
+    Otherwise the commit would convert its values, or refuse them after the decision. A key needs no NOT NULL of its
+    own: rows whose key is NULL are rejected.
     """
     declared = _describe_columns(connection, stage)
+    keys = {column.lower() for column in target.key}
     for name, required in _describe_columns(connection, target.table).items():
-        if (found := declared.get(name)) is not None and found not in (required, f"{required} NOT NULL"):
+        found = declared.get(name)
+        accepted = {required, f"{required} NOT NULL"} | (
+            {required.removesuffix(" NOT NULL")} if name in keys else set()
+        )
+        if found is not None and found not in accepted:
             return f"the column {name!r} is {required}, but is declared as {found}"
     return None
 
