@@ -386,7 +386,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
     new_job: NewJob, point: str, ask: list[str]
 ) -> None:
     job = new_job(1000, KAFKA_EOS_PARALLELISM=2, TEST_PAUSE="0.001")
-    first, second = job.directory / "one", job.directory / "two"
+    first, retried = job.directory / "one", job.directory / "two"
     with running(job, f"{point}=kill") as run:
         run.until_output()
         code, _, shown = kafka_eos(job, *ask, str(job.app), "--path", str(first))
@@ -398,15 +398,15 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
     feed(job.bootstrap, job.input, range(1000, 1500))
     with running(job) as run:
         run.until_output()
-        code, out, shown = kafka_eos(job, *ask, str(job.app), "--path", str(second))
-        assert (code, out.strip()) == (0, str(second)), shown
+        code, out, shown = kafka_eos(job, *ask, str(job.app), "--path", str(retried))
+        assert (code, out.strip()) == (0, str(retried)), shown
         if "trigger" in ask:
             run.until_all_committed()
             run.drain()
         assert run.ended() == 0
     assert [path.name for path in job.directory.glob(".tmp-savepoint-*")] == []
-    assert savepoints.find_damage(second) == []
-    second = second_incarnation(job, second, TEST_PAUSE="0")
+    assert savepoints.find_damage(retried) == []
+    second = second_incarnation(job, retried, TEST_PAUSE="0")
     if "stop" in ask:
         second.run()
         check_all(second)
