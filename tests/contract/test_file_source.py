@@ -9,6 +9,7 @@ import gzip
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import uuid
@@ -445,6 +446,24 @@ def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: 
     (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match="cannot be read after row 0"):
         read(opened(FileSource(tmp_path, format="csv")))
+
+
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lead to a file that this user cannot read, and the job can."""
+    source = tmp_path / "drop"
+    source.mkdir()
+    lines(tmp_path / "secret.jsonl", ORDERS)
+    (source / "a.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    assert read(opened(FileSource(source, value=Order))) == ORDERS
+
+    def lstat(path: Path) -> os.stat_result:
+        found = [*path.lstat()]
+        found[stat.ST_UID] = 12_345 if path.is_symlink() else found[stat.ST_UID]
+        return os.stat_result(found)
+
+    monkeypatch.setattr("os.lstat", lstat)
+    with pytest.raises(ConfigError, match=r"a\.jsonl is a link that user 12345 has made to a file of user"):
+        read(opened(FileSource(source, value=Order)))
 
 
 def test_a_link_to_nothing_is_told_if_it_may_be_a_file_of_the_source(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ Reads: TypeAlias = Callable[[str], bool]
 """A predicate: whether the file of that name belongs to the source."""
 _HIDDEN = (".", "_")
 _SECOND = 10**9
+_ROOT = 0
 
 
 class SourceLocation(Protocol):
@@ -80,9 +81,25 @@ class SourceDirectory:
                 continue  # it was moved since it was listed, or does not belong to the source
             if stat.S_ISREG(state.st_mode):
                 if reads(f"{before}{name}"):
+                    self._expect_trusted(directory / name, state)
                     yield f"{before}{name}", FileProgress.of(state)
             elif stat.S_ISDIR(state.st_mode) and depth:
+                self._expect_trusted(directory / name, state)
                 yield from self._below(directory / name, f"{before}{name}/", depth - 1, reads)
+
+    def _expect_trusted(self, path: Path, target: os.stat_result) -> None:
+        """Raise ConfigError for a link that another user made to what may be hidden from that user.
+
+        The rows of such a file, or dead letters with them, would be written where others can read them.
+        """
+        link = os.lstat(path)
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (
+            target.st_uid, os.geteuid(), _ROOT, self._path.stat().st_uid
+        ):  # fmt: skip
+            raise ConfigError(
+                f"{path} is a link that user {link.st_uid} has made to a file of user {target.st_uid}, which the job "
+                "may read and the other user perhaps not. Remove it, or copy the file into the directory"
+            )
 
     def has(self, name: str) -> bool:
         return (self._path / name).exists()
