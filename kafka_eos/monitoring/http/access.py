@@ -22,7 +22,7 @@ from kafka_eos.monitoring.http.certificates import Certificate
 from kafka_eos.monitoring.http.hosts import LOOPBACK, name_of
 from kafka_eos.monitoring.http.users import UserFile
 
-_OPEN: Final = frozenset({"/healthz", "/readyz"})
+PROBES: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no login."""
 
 
@@ -103,7 +103,7 @@ class HttpAccess:
 
     async def find_user(self, scope: Scope) -> str | None:
         """Return the user of a request; None if it needs a login and has none. Empty if no login is needed."""
-        if not self.needs_login or scope["path"] in _OPEN:
+        if not self.needs_login or scope["path"] in PROBES:
             return ""
         headers = Headers(scope=scope)
         if self.user_header is not None and self._is_proxy(scope) and (name := headers.get(self.user_header)):

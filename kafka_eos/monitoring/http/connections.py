@@ -15,13 +15,15 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+FOR_PROBES: Final = "for_probes"
+"""The name in the state of a request under which it stands whether only probes are answered."""
 _ACCEPT_PAUSE: Final = 1.0
 """Seconds until the next attempt after an error of ``accept``, such as no free descriptor."""
 _QUIET: Final = 60.0
@@ -33,11 +35,13 @@ class ConnectionLimits:
     """The bounds of all connections. Durations are in seconds.
 
     ``connections``  that are open at the same time
+    ``probes``       that are open besides those, and get an answer only if they ask what a probe asks
     ``request``      from the beginning of a connection, its TLS handshake included, to the end of the request's header
     ``stall``        in which a client takes nothing of its response
     """
 
     connections: int = 128
+    probes: int = 16
     request: float = 10.0
     stall: float = 60.0
 
@@ -45,7 +49,7 @@ class ConnectionLimits:
         """Return limits that leave most of the process's file descriptors to the job."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         share = self.connections if soft == resource.RLIM_INFINITY else max(8, soft // 8)
-        return ConnectionLimits(min(self.connections, share), self.request, self.stall)
+        return replace(self, connections=min(self.connections, share), probes=min(self.probes, share))
 
 
 class BoundedProtocol(H11Protocol):
@@ -63,6 +67,15 @@ class BoundedProtocol(H11Protocol):
         self.is_connected = False
         """Whether its TLS handshake is done."""
         self.closed = asyncio.Event()
+
+    @property
+    def for_probes(self) -> bool:
+        """Return whether it has a place for probes, and others are not answered."""
+        return self.app_state[FOR_PROBES]
+
+    @for_probes.setter
+    def for_probes(self, value: bool) -> None:
+        self.app_state[FOR_PROBES] = value
 
     @property
     def is_waiting_for_client(self) -> bool:
@@ -113,8 +126,9 @@ class BoundedProtocol(H11Protocol):
 class ConnectionAcceptor:
     """Accepts the connections of one listening socket, up to a limit.
 
-    If all are taken, a new connection replaces the oldest one that waits for its client; if none does, it gets 503. So
-    idle clients do not keep probes and people out.
+    If all are taken, a new connection replaces the oldest one that waits for its client, so idle clients do not keep
+    probes and people out. If none waits, it gets one of the places for probes. So many slow requests, such as logins
+    with wrong passwords, do not look like a dead job to who may kill it. Without such a place it gets 503.
 
     ``build``: makes the protocol of a connection.
     ``tls``: returns the TLS context of the next connection; None for plain HTTP.
@@ -144,10 +158,12 @@ class ConnectionAcceptor:
                 self._report(error)
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
-            if len(self._open) >= self._limits.connections and not await self._make_room():
+            for_probes = not await self._has_place(for_probes=False)
+            if for_probes and not await self._has_place(for_probes=True):
                 self._refuse(connection)
                 continue
             protocol = self._build()
+            protocol.for_probes = for_probes
             task = loop.create_task(self._attend(connection, protocol))
             self._open[task] = protocol
             task.add_done_callback(self._forget)
@@ -169,10 +185,16 @@ class ConnectionAcceptor:
     def _forget(self, ended: asyncio.Task[None]) -> None:
         del self._open[ended]
 
-    async def _make_room(self) -> bool:
-        """End the oldest connection that waits for its client; return whether there was one."""
+    async def _has_place(self, *, for_probes: bool) -> bool:
+        """Return whether there is a place of that kind, or one could be freed."""
+        taken = sum(protocol.for_probes is for_probes for protocol in self._open.values())
+        places = self._limits.probes if for_probes else self._limits.connections
+        return taken < places or await self._make_room(for_probes=for_probes)
+
+    async def _make_room(self, *, for_probes: bool) -> bool:
+        """End the oldest connection of that kind that waits for its client; return whether there was one."""
         for task, protocol in self._open.items():
-            if protocol.is_waiting_for_client:
+            if protocol.for_probes is for_probes and protocol.is_waiting_for_client:
                 if protocol.is_connected:
                     protocol.transport.abort()
                 else:

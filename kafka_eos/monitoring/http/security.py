@@ -15,7 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_eos.monitoring.http.access import HttpAccess
+from kafka_eos.monitoring.http.access import PROBES, HttpAccess
+from kafka_eos.monitoring.http.connections import FOR_PROBES
 from kafka_eos.monitoring.http.hosts import refusal
 
 _HEADERS: Final = {
@@ -52,6 +53,8 @@ class SecurityMiddleware:
         asked = Headers(scope=scope).get("host")  # which every browser sends, and a probe of HTTP 1.0 need not
         if asked is not None and not self._access.allows_host(asked, local=self._local):
             return JSONResponse({"error": refusal(asked, local=self._local)}, 421)
+        if scope.get("state", {}).get(FOR_PROBES) and scope["path"] not in PROBES:
+            return JSONResponse({"error": "too many requests at once"}, 503, {"Retry-After": "5"})
         user = await self._access.find_user(scope)
         if user is None:
             challenge = {"WWW-Authenticate": 'Basic realm="kafka-eos", charset="UTF-8"'}

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.http.access import HttpAccess
 from kafka_eos.monitoring.http.certificates import Certificate
-from kafka_eos.monitoring.http.connections import BoundedProtocol, ConnectionAcceptor, ConnectionLimits
+from kafka_eos.monitoring.http.connections import FOR_PROBES, BoundedProtocol, ConnectionAcceptor, ConnectionLimits
 from kafka_eos.monitoring.http.hosts import LOOPBACK, host_in_url
 from kafka_eos.monitoring.http.security import build_app
 
@@ -72,7 +72,7 @@ class _BoundedServer(uvicorn.Server):
 
     def _build_protocol(self) -> BoundedProtocol:
         return BoundedProtocol(
-            self._limits, config=self.config, server_state=self.server_state, app_state=dict[str, object]()
+            self._limits, config=self.config, server_state=self.server_state, app_state={FOR_PROBES: False}
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -47,7 +47,12 @@ class Door:
         self.opened, self.asked = threading.Event(), threading.Semaphore(0)
 
     def routes(self) -> list[Route]:
-        return [Route("/alive", self._alive), Route("/waits", self._waits), Route("/endless", self._endless)]
+        return [
+            Route("/alive", self._alive),
+            Route("/healthz", self._alive),
+            Route("/waits", self._waits),
+            Route("/endless", self._endless),
+        ]
 
     async def _alive(self, request: Request) -> Response:
         return PlainTextResponse("alive")
@@ -135,13 +140,40 @@ def test_idle_clients_make_room_and_those_that_are_answered_do_not() -> None:
         third.sendall(b"GET /waits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert found.asked.acquire(timeout=PATIENCE)
         with connected(url) as fourth:
+            fourth.sendall(b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             told = fourth.makefile("rb").read()
-            assert told.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 5" in told
+            assert told.startswith(b"HTTP/1.1 503 ") and b"retry-after: 5" in told.lower()
 
         found.opened.set()
         for client in (*asking, third):
             assert b"at last" in client.makefile("rb").read()
         eventually(lambda: status(url) == 200, "there is room again")
+
+
+def test_slow_requests_without_a_login_never_keep_out_probes() -> None:
+    """Who may kill a job asks these."""
+    with door(ConnectionLimits(connections=3, probes=2)) as (url, found), ExitStack() as open_:
+        for _ in range(3):
+            client = open_.enter_context(connected(url))
+            client.sendall(b"GET /waits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert found.asked.acquire(timeout=PATIENCE)
+        for _ in range(20):  # neither these have a place for long, nor those that ask something else
+            open_.enter_context(connected(url))
+            assert status(url, "/waits") == 503
+
+            assert status(url, "/healthz") == 200
+        assert not found.asked.acquire(blocking=False)
+
+
+def test_without_a_place_for_probes_a_connection_is_refused_at_once() -> None:
+    with door(ConnectionLimits(connections=1, probes=0)) as (url, found), connected(url) as client:
+        client.sendall(b"GET /waits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert found.asked.acquire(timeout=PATIENCE)
+
+        with connected(url) as second:
+            told = second.makefile("rb").read()
+
+        assert told.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 5" in told
 
 
 def test_garbage_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
