@@ -19,10 +19,11 @@ ON_SPARK   := tests/spark tests/structured_streaming tests/devbroker/test_spark_
 UNIT       := tests/unit tests/test_layers.py tests/test_import_paths.py
 USUAL      := -m "not planted and not campaign and not slow and not cluster"
 ENGINE     ?= embedded
+VERSION    ?= 0.1.0
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs requirements sbom clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs requirements images image sbom clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -124,6 +125,13 @@ requirements: env ## Resolve and pin the dependencies again (asks the package in
 	  --constraint requirements/dev.txt \
 	  --output-file requirements/run.txt pyproject.toml
 	@echo uv | $(PIN) --constraint requirements/dev.txt --output-file requirements/uv.txt -
+
+images: ## Ask the registries for the digests of all base images: dist/images.env (needs docker with buildx)
+	@requirements/images.sh dist/images.env
+
+image: ## Build the image kafka-eos:$(VERSION) on the base that dist/images.env pins by digest; `make images` first
+	@base=$$(sed -n 's/^PYTHON_IMAGE=//p' dist/images.env); [[ $$base == *@sha256:* ]]; \
+	  docker build -f docker/Dockerfile --build-arg BASE=$$base -t kafka-eos:$(VERSION) .
 
 sbom: env ## What runs, with versions and licenses: dist/sbom.cdx.json (CycloneDX) and dist/licenses.txt
 	@$(BIN)/python requirements/sbom.py dist

@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -105,6 +106,37 @@ def test_a_manifest_asks_what_a_job_answers_and_waits_until_it_has_drained(
     mounted = {mount["name"] for mount in job["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def resolved(directory: Path, answer: str) -> subprocess.CompletedProcess[str]:
+    """What looks up the digests, with a docker that gives this answer for each image."""
+    docker = directory / "docker"
+    docker.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    docker.chmod(0o755)
+    command = [ROOT / "requirements/images.sh", directory / "images.env"]
+    environment = {"PATH": f"{directory}:/usr/bin:/bin"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_each_base_image_is_pinned_by_its_digest_or_none_is(tmp_path: Path) -> None:
+    digest, pins = f"sha256:{'0a' * 32}", tmp_path / "images.env"
+    assert resolved(tmp_path, digest).returncode == 0
+    pinned = dict(line.split("=", 1) for line in pins.read_text().splitlines())
+
+    refused = resolved(tmp_path, "<no value>")
+
+    assert (refused.returncode, "gave no digest" in refused.stderr) == (1, True)
+    assert dict(line.split("=", 1) for line in pins.read_text().splitlines()) == pinned
+    compose = (ROOT / "docker/compose.yaml").read_text()
+    tags = dict(re.findall(r"image: \$\{([A-Z_]+):-(.+)\}", compose))
+    base = pinned.pop("PYTHON_IMAGE")
+    assert pinned == {name: f"{tag}@{digest}" for name, tag in tags.items()}
+    assert base.endswith(f"@{digest}")
+    assert compose.count("image:") == len(tags)
+    dockerfile = (ROOT / "docker/Dockerfile").read_text()
+    assert re.findall(r"^(?:FROM|ARG) .*", dockerfile, re.MULTILINE) == [
+        "ARG BASE", "FROM ${BASE} AS build", "FROM ${BASE}"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.stem)
