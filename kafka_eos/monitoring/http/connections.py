@@ -24,6 +24,8 @@ _LOG: Final = logging.getLogger("kafka_eos.http")
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 FOR_PROBES: Final = "for_probes"
 """The name in the state of a request under which it stands whether only probes are answered."""
+_PROBES: Final = (b"GET /healthz ", b"GET /readyz ")
+_LONGEST_PROBE: Final = max(map(len, _PROBES))
 _ACCEPT_PAUSE: Final = 1.0
 """Seconds until the next attempt after an error of ``accept``, such as no free descriptor."""
 _QUIET: Final = 60.0
@@ -71,7 +73,7 @@ class BoundedProtocol(H11Protocol):
     @property
     def for_probes(self) -> bool:
         """Return whether it has a place for probes, and others are not answered."""
-        return self.app_state[FOR_PROBES]
+        return bool(self.app_state[FOR_PROBES])
 
     @for_probes.setter
     def for_probes(self, value: bool) -> None:
@@ -123,12 +125,22 @@ class BoundedProtocol(H11Protocol):
         self._timers[what] = self.loop.call_later(seconds, act)
 
 
+def _begins_like_a_probe(connection: socket.socket) -> bool:
+    """Return whether the request of a probe has arrived. Reads nothing."""
+    try:
+        return connection.recv(_LONGEST_PROBE, socket.MSG_PEEK | socket.MSG_DONTWAIT).startswith(_PROBES)
+    except OSError:
+        return False
+
+
 class ConnectionAcceptor:
     """Accepts the connections of one listening socket, up to a limit.
 
-    If all are taken, a new connection replaces the oldest one that waits for its client, so idle clients do not keep
-    probes and people out. If none waits, it gets one of the places for probes. So many slow requests, such as logins
-    with wrong passwords, do not look like a dead job to who may kill it. Without such a place it gets 503.
+    A probe whose request has arrived gets one of the places for probes at once, unless it is encrypted: another place
+    could be taken from it before its request is read, if many clients connect again and again.
+    If all other places are taken, a new connection replaces the oldest one that waits for its client, so idle clients
+    do not keep probes and people out. If none waits, it gets one of the places for probes. So slow requests, such as
+    logins with wrong passwords, do not look like a dead job to who may kill it. Without such a place it gets 503.
 
     ``build``: makes the protocol of a connection.
     ``tls``: returns the TLS context of the next connection; None for plain HTTP.
@@ -158,7 +170,8 @@ class ConnectionAcceptor:
                 self._report(error)
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
-            for_probes = not await self._has_place(for_probes=False)
+            is_probe = self._tls() is None and _begins_like_a_probe(connection)
+            for_probes = is_probe or not await self._has_place(for_probes=False)
             if for_probes and not await self._has_place(for_probes=True):
                 self._refuse(connection)
                 continue
