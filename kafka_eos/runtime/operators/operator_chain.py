@@ -133,7 +133,9 @@ class OperatorChain:
         """Exchanges with rows that could be sent only if their type were declared."""
         self._ticking: set[str] = set()
         """Of those that wait for the clock, whose look at it is due and has not begun."""
-        self._clock, self._subtask, self._build = clock, subtask, build
+        self._clock = clock
+        self._subtask = subtask
+        self._build = build
         self.rejections = RejectionHandler(plan, self.counts)
         """What readers, operators and writers of this chain report rejected records to."""
         with ExitStack() as opened:
