@@ -18,6 +18,8 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
+_LONGEST_REASON: Final = 2_000
+"""Characters of an error that are shown."""
 _HOLDERS: Final = (
     inspect.CollectionType, inspect.TupleType, inspect.DictType, inspect.TypedDictType, inspect.NamedTupleType,
     inspect.StructType, inspect.DataclassType,
@@ -153,7 +155,12 @@ def reason(error: Exception) -> str:
     if isinstance(error, pydantic.ValidationError):
         details = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, d['loc'])) or 'value'}: {d['msg']}" for d in details[:5])
-    return " ".join(str(error).split()) or type(error).__name__
+    return in_short(" ".join(str(error).split())) or type(error).__name__
+
+
+def in_short(text: str) -> str:
+    """Return a text that fits into a line: a schema of others may have megabytes of names, which errors quote."""
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 def get_return_type(fn: object) -> Any:

@@ -24,7 +24,7 @@ from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from kafka_eos.codecs.avro.schema_derivation import TIMESTAMP, Schema, avro_schema, tag_fields
 from kafka_eos.codecs.avro.value_conversion import build_preparer
-from kafka_eos.codecs.type_inspection import field_aliases, is_model, reason, type_name
+from kafka_eos.codecs.type_inspection import field_aliases, in_short, is_model, reason, type_name
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -111,7 +111,7 @@ class AvroCodec(Codec[T]):
         writer_schema, names = parse_schema(writer, named)
         drop_unread_logical_types(writer_schema, names, *parse_schema(self._schema))
         found = obstacles(writer_schema, names, *parse_schema(self._schema))
-        unlike = f": {'; '.join(found)}" if found else ""
+        unlike = f": {in_short('; '.join(found))}" if found else ""
         (read, writer_schema, reader_schema), load, name = (
             open_safe_reader(writer_schema, names, self._schema),
             self._load,

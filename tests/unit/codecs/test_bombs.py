@@ -123,3 +123,19 @@ def test_alternatives_in_alternatives_are_shown_in_few_words() -> None:
     (found,) = (line for line in compared({**definitions["A0"], "definitions": definitions}) if " is " in line)
 
     assert len(found) < 1100
+
+
+def test_an_error_about_a_schema_with_megabytes_of_names_is_short() -> None:
+    """It is stored with each record, and in logs."""
+
+    class Tree(BaseModel):
+        name: str
+
+    symbols = {"type": "enum", "name": "E", "symbols": [f"S{n}" for n in range(50_000)]}
+    schema = {"type": "record", "name": "Tree", "fields": [{"name": "name", "type": symbols}]}
+    decode = AvroCodec(Tree).foreign(schema, [])
+
+    with pytest.raises(ValueError, match="not a valid Tree") as caught:
+        decode(b"\x02")
+
+    assert len(str(caught.value)) < 5_000

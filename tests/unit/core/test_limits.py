@@ -98,6 +98,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/rpc/messages/transactions.py _PROOF_TIMEOUT_MS
     """,
     "shown to people": """
+        kafka_eos/codecs/type_inspection.py _LONGEST_REASON
         kafka_eos/core/error_messages.py _MOST_PLACES _MAX_MESSAGE
         kafka_eos/ops/dead_letters/selection.py _MOST_NAMES _LONGEST_NAME
         kafka_eos/ops/dead_letters/replay_progress.py _LONGEST_NAME
