@@ -86,24 +86,31 @@ class _Run:
         if failed:
             print("tests fail without a mutant:", *failed, sep="\n")
             return None
-        self._ask(unknown, tests, results)
+        self._ask(stage, unknown, tests, results)
         return [each for each in asked if results[each.file].known[each.mutant.name]]
 
-    def _ask(self, candidates: list[Candidate], tests: dict[str, list[str]], results: dict[str, Results]) -> None:
+    def _ask(
+        self, stage: Stage, candidates: list[Candidate], tests: dict[str, list[str]], results: dict[str, Results]
+    ) -> None:
         waiting, done = deque(candidates), 0
         with Runs(self._at_once) as runs:
             while waiting or not runs.idle:
                 while waiting and not runs.full:
                     candidate = waiting.popleft()
-                    runs.start(candidate, self._trial(candidate, tests[candidate.file]))
+                    runs.start(candidate, self._trial(stage, candidate, tests[candidate.file]))
                 for candidate, result in runs.ended():
                     done += 1
                     results[candidate.file].add(candidate.mutant.name, result.failed)
                     verdict = f"{result.seconds:6.1f} s  {'noticed ' if result.failed else 'SURVIVES'}"
                     print(f"{done:>5}/{len(candidates)} {verdict}  {str(candidate)[:200]}", flush=True)
 
-    def _trial(self, candidate: Candidate, tests: list[str]) -> Trial:
-        seen = {name: each for name, each in self._clean.of(tests).items() if each.reaches(candidate.file)}
+    def _trial(self, stage: Stage, candidate: Candidate, tests: list[str]) -> Trial:
+        call = f"{candidate.file}:{candidate.mutant.function}"
+        seen = {
+            name: each
+            for name, each in self._clean.of(tests).items()
+            if (call in each.calls if stage is Stage.CALLERS else each.reaches(candidate.file))
+        }
         return Trial(
             tests=[test for test in tests if any(is_of(name, test) for name in seen)],
             seconds=30 + 4 * sum(each.seconds for each in seen.values()),

@@ -1,7 +1,8 @@
 """Which tests are the nearest to a file: those of its room, and those that are named for it.
 
     tests/unit/<room>   the fast tests of a room of ``kafka_eos``; ROOMS adds others, FILES those that one file needs
-    SLOW                whole jobs, real brokers, Spark: asked only about a mutant that no fast test of the room notices
+    CALLERS             the fast tests of other rooms that call the function of a mutant, if none of its own notices it
+    SLOW                whole jobs, real brokers, Spark: asked only about a mutant that no fast test notices
 
 Rule: every folder of the library is in ROOMS or in LEFT_OUT, where a file may stand for itself. A test is named as
 pytest names it: a folder, a file, or ``file::function`` where the whole file would take minutes. Of those that a file
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 from tests.mutation.signatures import ROOT, files
@@ -190,6 +192,8 @@ class Stage(Enum):
     """Which tests are asked, in this order."""
 
     FAST = "fast"
+    CALLERS = "callers"
+    """Those fast tests of other rooms that call the function of the mutant."""
     SLOW = "slow"
 
 
@@ -215,7 +219,15 @@ def nearest(file: str, stage: Stage) -> list[str]:
     unit = f"{_UNIT}/{room.removeprefix('kafka_eos/')}"
     own = [unit] if (ROOT / unit).is_dir() else []
     named = dict.fromkeys(test for name in [*FILES.get(file, ()), *own, *ROOMS.get(room, ())] for test in _tests(name))
+    if stage is Stage.CALLERS:
+        return [test for test in _fast_tests() if test not in named]
     return [test for test in named if test.startswith(_JOBS) == (stage is Stage.SLOW)]
+
+
+@cache
+def _fast_tests() -> list[str]:
+    """The fast tests of all rooms."""
+    return sorted({test for file in mutated() for test in nearest(file, Stage.FAST)})
 
 
 def _tests(name: str) -> Iterator[str]:

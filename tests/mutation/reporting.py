@@ -15,8 +15,8 @@ Found = Mapping[Candidate, Stage | str | None]
 
 def rates(found: Found) -> Iterable[str]:
     """A table in Markdown, a line for each room."""
-    yield "| room | mutants | fast tests notice | slow ones | explained | survive | noticed |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| room | mutants | own fast tests | other fast tests | slow tests | explained | survive | noticed |"
+    yield "|---|---|---|---|---|---|---|---|"
     rooms = sorted({candidate.room for candidate in found})
     for room in rooms:
         yield _line(room, [end for candidate, end in found.items() if candidate.room == room])
@@ -25,10 +25,10 @@ def rates(found: Found) -> Iterable[str]:
 
 
 def _line(room: str, ends: list[Stage | str | None]) -> str:
-    fast, slow, survive = (ends.count(end) for end in (Stage.FAST, Stage.SLOW, None))
-    explained = len(ends) - fast - slow - survive
-    rate = f"{(fast + slow) / (len(ends) - explained):.0%}" if len(ends) > explained else "–"
-    return f"| `{room}` | {len(ends)} | {fast} | {slow} | {explained} | {survive} | {rate} |"
+    noticed, survive = [ends.count(stage) for stage in Stage], ends.count(None)
+    explained = len(ends) - sum(noticed) - survive
+    rate = f"{sum(noticed) / (len(ends) - explained):.0%}" if len(ends) > explained else "–"
+    return f"| `{room}` | {len(ends)} | {' | '.join(map(str, noticed))} | {explained} | {survive} | {rate} |"
 
 
 def write_survivors(path: Path, found: Found) -> None:
