@@ -252,7 +252,7 @@ class Runs:
         """Transactions of the case's jobs, on whatever engine, that have not ended; and files that are only staged."""
         runs = [run for (name, _), run in self._runs.items() if name == case]
         hidden = [path.name for run in runs for path in (run.directory / "files").glob(".*")]
-        staged = [name for name in hidden if not name.startswith(harness.TRACES)]
+        staged = [name for name in hidden if not name.startswith(harness.KEPT)]
         return [
             each for each in ongoing(self.bootstrap) if each.startswith(tuple(f"{run.job}." for run in runs))
         ] + staged

@@ -15,7 +15,7 @@ from kafka_eos.core.ids import AppRef
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import LocalStorage
-from tests.chaos.harness import TRACES
+from tests.chaos.harness import KEPT
 from tests.spark.kit import SUMS, Job, feed, payment, rows, same, totals
 
 NewJob = Callable[..., Job]
@@ -43,7 +43,7 @@ def check_totals(job: Job, count: int) -> None:
     same(rows(job.values("output")), wanted)
     assert Counter(rows(in_files(job))) == Counter(wanted)
     assert job.left_open() == []
-    assert [p.name for p in (job.directory / "files").glob(".*") if not p.name.startswith(TRACES)] == []
+    assert [p.name for p in (job.directory / "files").glob(".*") if not p.name.startswith(KEPT)] == []
 
 
 def test_stateless_stages_and_two_sinks_of_one_source(new_job: NewJob, spark: Any) -> None:
