@@ -1,4 +1,4 @@
-"""Workers in Spark's tasks that die, alone or with their Python worker, or are too few: outputs stay exact.
+"""Workers in Spark's tasks that die, with their Python worker, executor or driver, or are too few: outputs stay exact.
 
 Rule: each fault is done once by the code that it strikes, so that it is known to have occurred.
 """
@@ -19,6 +19,8 @@ from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.spark import SparkWorkers
+from tests.spark.cluster import cluster
+from tests.spark.drivers import Run, fired
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -142,4 +144,22 @@ def test_a_job_begins_with_fewer_workers_while_a_core_is_taken_and_grows_when_it
     grown = [facts["parallelism"] for event, facts in job.events if event == "running"][:2]
     assert grown == [1, 2]
     assert job.count("restarting") == 0
+    check_totals(job, 400)
+
+
+@pytest.mark.slow
+def test_executors_and_drivers_that_die_on_a_cluster_lose_and_double_nothing(new_job: NewJob, tmp_path: Path) -> None:
+    job = new_job(TOTALS % "payment.id == 133 and once('executor') and kill(3)", input=3, output=2)
+    feed(job, "input", map(payment, range(400)))
+    steps = ["coordinator.acked", "commit.before"]
+    script = ";".join(f"{step}=kill" for step in steps)
+
+    codes: list[int] = []
+    with cluster(tmp_path / "cluster", workers=2) as master:
+        while len(codes) < 4 and (not codes or codes[-1] == -signal.SIGKILL):
+            run = Run(job, master, "--until-caught-up", "-p", "2", failpoints=script, engine="spark-workers")
+            codes.append(run.ended())
+
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0], run.tail()
+    assert fired(job) == steps and (job.directory / "executor").exists()
     check_totals(job, 400)
