@@ -432,7 +432,7 @@ def test_a_type_that_cannot_be_written_is_refused_where_it_is_written() -> None:
         *((1, 2), [(1,)], {1}, {"a": {1}}, 2**64, Plain(), Item("k", 1), "\ud800", datetime.date(2026, 6, 1)),
         *(datetime.datetime(2026, 6, 1), decimal.Decimal(1), uuid.UUID(int=0)),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_row_of_unknown_type_arrives_unchanged_or_is_refused_where_it_is_written(value: Any) -> None:
     """The embedded engine hands over the row itself; Spark writes it."""
