@@ -384,16 +384,16 @@ def test_what_cannot_be_written_is_refused_before_anything_runs(
 
 
 def test_partitions_are_named_as_hive_names_them(tmp_path: Path) -> None:
-    kinds: list[Any] = ["a", None, "x/y:z=1", "..", True, Kind.PEN, "é"]
+    kinds: list[Any] = ["a", None, "x/y:z=1", "..", True, Kind.PEN, "é", decimal.Decimal("1.50"), uuid.UUID(int=1)]
     sink = FileSink(tmp_path, partition_by=lambda row: {"day": datetime.date(2026, 1, 31), "kind": kinds[row["n"]]})
     written(sink, [{"n": n} for n in range(len(kinds))])
 
     assert sorted(path.name for path in (tmp_path / "day=2026-01-31").iterdir()) == [
-        "kind=..", "kind=__HIVE_DEFAULT_PARTITION__", "kind=a", "kind=pen", "kind=true", "kind=x%2Fy%3Az%3D1", "kind=é",
+        "kind=..", "kind=00000000-0000-0000-0000-000000000001", "kind=1.50", "kind=__HIVE_DEFAULT_PARTITION__", "kind=a", "kind=pen", "kind=true", "kind=x%2Fy%3Az%3D1", "kind=é",
     ]  # fmt: skip
     table = ds.dataset(tmp_path, format="json", partitioning="hive").to_table()
     assert dict(zip(table["n"].to_pylist(), table["kind"].to_pylist(), strict=True)) == {
-        0: "a", 1: None, 2: "x/y:z=1", 3: "..", 4: "true", 5: "pen", 6: "é",
+        0: "a", 1: None, 2: "x/y:z=1", 3: "..", 4: "true", 5: "pen", 6: "é", 7: "1.50", 8: str(uuid.UUID(int=1)),
     }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ class _ColumnPages:
 
     def add(self, page: _Page, *, goes_on: bool) -> None:
         if page.dictionary:
-            self.dictionary = max(self.dictionary, page.unpacked)
+            self.dictionary += page.unpacked
             return
         self.values += page.values
         size = max(page.unpacked, page.values * _LEVELS if self._lists else 0)

@@ -344,9 +344,6 @@ class _DeclaredState:
     def get(self, key: Any) -> Any:
         raise Bug(f"a state was read for key {show_value(key)} where no record is processed")
 
-    def advance(self, timestamp: int) -> None:
-        raise Bug(f"time went on to {timestamp} where no record is processed")
-
     def items(self) -> Iterable[Any]:
         return ()
 

@@ -15,6 +15,10 @@ from kafka_eos.codecs.avro.value_conversion import build_preparer
 from tests.avro_witness import record
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+
+
 class Colour(enum.Enum):
     RED = "red"
 
@@ -119,7 +123,7 @@ def test_a_union_of_one_type_and_none_needs_no_arm() -> None:
 @pytest.mark.parametrize(
     ("schema", "taken", "refused"),
     [
-        ("int", [-(1 << 31), (1 << 31) - 1], [-(1 << 31) - 1, 1 << 31, True, 1.0]),
+        ("int", [-(1 << 31), (1 << 31) - 1, Level.LOW], [-(1 << 31) - 1, 1 << 31, True, 1.0]),
         ("long", [1 << 40], [False, 1.5, "1"]),
         ("boolean", [True], [1, "true"]),
         ("float", [1.5, 1], [1e39, True]),

@@ -126,6 +126,18 @@ def test_what_would_not_fit_its_schema_is_refused_when_it_is_written(registry: R
     assert ErrorRules().classify(refused.value) is Fault.RECORD
 
 
+class Loose(msgspec.Struct):
+    place: Any
+
+
+def test_a_value_that_fits_its_schema_but_would_come_back_as_another_is_refused(registry: Registry) -> None:
+    with pytest.raises(ValueError, match="would come back") as refused:
+        codec(Loose, registry).encode(Loose((1, 2)))
+
+    assert ErrorRules().classify(refused.value) is Fault.RECORD
+    assert codec(Loose, registry).encode(Loose([1, 2])).endswith(b'{"place":[1,2]}')
+
+
 def test_a_class_below_the_declared_one_is_refused_if_it_writes_more(registry: Registry) -> None:
     class Bigger(Twig):
         more: int = 1

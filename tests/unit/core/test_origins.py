@@ -89,6 +89,9 @@ def test_what_was_recorded_is_what_headers_would_have_said(written: list[tuple[B
         p for b, p in written for _ in range(len(b))
     ]
     assert {block.names[span.sink] for block in blocks for span in block.spans} == {"sink"}
+    most = max(len(batch) for batch, _ in written)
+    assert all(full <= len(block.output_partitions) < full + most for block in blocks[:-1])
+    assert len(blocks[-1].output_partitions) < full + most
 
 
 @given(batches(), st.data())

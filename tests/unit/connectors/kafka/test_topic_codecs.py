@@ -12,6 +12,7 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.abc.codec import SchemaComparison
 from kafka_eos.codecs import Registry, avro
+from kafka_eos.codecs.registry.registry_client import RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.core.records import RawRecord, Record
 from kafka_eos.plan.explain import explain
@@ -117,3 +118,11 @@ def test_a_pattern_is_compared_with_the_subjects_of_all_topics_that_match(regist
     assert "orders-eu: amount (long) is only here" in found.differences
     notices = codec.check_reading()
     assert len([notice for notice in notices if "Records that are written with it will be refused" in notice]) == 1
+
+
+def test_the_topics_of_a_registry_are_those_of_its_subjects_of_this_part(registry: Registry) -> None:
+    for subject in ("eu-value", "us-west-value", "eu-key", "-value", "value", "Order"):
+        registry.register(subject, RegisteredSchema("AVRO", '"string"'))
+
+    assert avro(Order, registry=registry).topics("value") == ["eu", "us-west"]
+    assert avro(Order, registry=registry).topics("key") == ["eu"]

@@ -147,3 +147,13 @@ def test_what_a_function_declares_is_known_without_a_record() -> None:
     (state,) = list_declared_states(ProcessOperator(Once, KeyCodec(), ("process",)))
 
     assert (state.name, state.ttl) == ("seen", Ttl(3600))
+
+
+def test_timers_are_among_the_states_that_a_function_declares() -> None:
+    class Timed(Once):
+        def on_timer(self, key: str, time: int) -> Iterable[Any]:
+            return ()
+
+    found = list_declared_states(ProcessOperator(Timed, KeyCodec(), ("process", "on_timer")))
+
+    assert [state.name for state in found] == ["event-timers", "seen"]

@@ -159,6 +159,7 @@ def test_large_state_is_stored_in_parts(job: Job, kind: Kind) -> None:
     handles = snapshot.handles_of("total")
     assert len(handles) > 2
     assert [group for h in handles for group in range(h.key_groups[0], h.key_groups[1] + 1)] == list(range(128))
+    assert [snapshot.find_entries("total", "sum", key) for key in SUMS] == [[each] for each in SUMS.items()]
     assert dict(snapshot.read("total", "sum")) == SUMS
     assert job.restored(snapshot, "rocksdb", "total", SUM) == SUMS
     assert snapshot.get("total", "sum", "a77") == 77
