@@ -389,7 +389,8 @@ def test_partitions_are_named_as_hive_names_them(tmp_path: Path) -> None:
     written(sink, [{"n": n} for n in range(len(kinds))])
 
     assert sorted(path.name for path in (tmp_path / "day=2026-01-31").iterdir()) == [
-        "kind=..", "kind=00000000-0000-0000-0000-000000000001", "kind=1.50", "kind=__HIVE_DEFAULT_PARTITION__", "kind=a", "kind=pen", "kind=true", "kind=x%2Fy%3Az%3D1", "kind=é",
+        "kind=..", "kind=00000000-0000-0000-0000-000000000001", "kind=1.50", "kind=__HIVE_DEFAULT_PARTITION__",
+        "kind=a", "kind=pen", "kind=true", "kind=x%2Fy%3Az%3D1", "kind=é",
     ]  # fmt: skip
     table = ds.dataset(tmp_path, format="json", partitioning="hive").to_table()
     assert dict(zip(table["n"].to_pylist(), table["kind"].to_pylist(), strict=True)) == {
