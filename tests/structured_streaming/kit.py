@@ -26,10 +26,11 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.ids import Term
+from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.structured_streaming import ExactlyOnceQuery, exactly_once_kafka
-from kafka_eos.structured_streaming.batch_ledger import BatchLedger
+from kafka_eos.structured_streaming.batch_ledger import BatchLedger, QueryIdentity
 from kafka_eos.structured_streaming.spark_checkpoint import OURS
 from tests.producers import in_order
 from tests.structured_streaming import driver
@@ -276,8 +277,8 @@ class Totals:
 
     @property
     def job(self) -> str:
-        name: str = json.loads((self.checkpoint / "kafka_eos" / paths.IDENTITY).read_bytes())["job"]
-        return name
+        stored = (self.checkpoint / OURS / paths.IDENTITY).read_bytes()
+        return records.decode(QueryIdentity, paths.IDENTITY, stored).job
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float = PATIENCE) -> None:
