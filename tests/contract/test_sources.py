@@ -160,7 +160,7 @@ class Lenient(ListSource):
         (with_reader(Early), "at-end", "lag"),
         (with_reader(Swapping), "reads-all", "list/0 came in another order than"),
         (with_reader(Swapping), "replays", "list/0 came in another order: .*, and before"),
-        (with_reader(AllOrNone), "schedules", "nothing of list/. was read within"),
+        (with_reader(AllOrNone), "schedules", "none of list/. was read within"),
         (lambda: of_list(lambda words: Backward(words, splits=2)), "reads-all", "list/0 came in another order than"),
         (
             lambda: of_list(lambda words: Remembering(words, splits=2)),

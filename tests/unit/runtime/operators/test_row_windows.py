@@ -112,7 +112,7 @@ def test_windows_without_time_have_no_late_rows() -> None:
 
 @pytest.mark.parametrize(
     ("assigner", "ttl", "why"),
-    [(KINDS["tumbling"], Ttl(60), "event time ends them"), (rows(3), 60, "ttl= is a time to live")],
+    [(KINDS["tumbling"], Ttl(60), "event time ends them"), (rows(3), 60, r"ttl= must be a Ttl\(seconds\)")],
 )
 def test_a_time_to_live_is_for_windows_that_do_not_end(assigner: Any, ttl: Any, why: str) -> None:
     with pytest.raises(PlanError, match=rf"{why}(.|\n)*test_row_windows.py"):
