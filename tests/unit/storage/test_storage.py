@@ -359,3 +359,11 @@ def test_what_could_not_be_synced_is_synced_before_anything_is_decided_on_it(
     local.publish("terms/00000002.claim.json", b"claimed")
 
     assert synced == ["manifests", "terms"]
+
+
+def test_directories_that_were_synced_are_closed_again(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        files.sync_directory(tmp_path)
+
+    assert os.listdir("/proc/self/fd") == before

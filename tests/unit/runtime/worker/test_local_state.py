@@ -49,6 +49,15 @@ def test_a_file_with_the_right_content_is_linked_and_any_other_is_fetched(root: 
     assert sum(passed) == len("of 4or 4elsewhere")
 
 
+def test_of_files_of_one_size_the_one_with_the_right_content_is_linked(root: Path, tmp_path: Path) -> None:
+    storage, refs = _stored(tmp_path, "of 3", "of 4")
+    local = LocalFirstStorage(storage, find_older_state([root], 5))
+
+    for ref, term in zip(refs, "34", strict=True):
+        local.fetch(ref, tmp_path / term)
+        assert (tmp_path / term).samefile(root / "1" / term / "count" / "000012.sst")
+
+
 def test_only_files_that_never_change_are_taken(root: Path, tmp_path: Path) -> None:
     storage, (manifest,) = _stored(tmp_path, "of 4", suffix="")
     local = LocalFirstStorage(storage, find_older_state([root], 5))
