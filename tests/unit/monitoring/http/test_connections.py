@@ -166,17 +166,27 @@ def test_slow_requests_without_a_login_never_keep_out_probes() -> None:
 
 
 def test_many_who_connect_again_and_again_do_not_keep_out_probes() -> None:
-    """One place is left for all: who has it would lose it to the next one, before its request is read."""
+    """One place is left for all: who has it would lose it to the next one, before its request is read.
+
+    A probe whose request arrives after its connection was accepted may still lose it, so it is sent again, as
+    Kubernetes does before it restarts a pod.
+    """
+
+    def is_answered(open_: ExitStack) -> bool:
+        probe = open_.enter_context(connected(url))
+        probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        for _ in range(10):
+            open_.enter_context(connected(url))
+        with suppress(ConnectionResetError):
+            return probe.makefile("rb").read().startswith(b"HTTP/1.1 200")
+        return False
+
     with door(ConnectionLimits(connections=2, probes=2)) as (url, found), connected(url) as client:
         client.sendall(b"GET /waits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert found.asked.acquire(timeout=PATIENCE)
         with ExitStack() as open_:
             for _ in range(20):
-                probe = open_.enter_context(connected(url))
-                probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-                for _ in range(10):
-                    open_.enter_context(connected(url))
-                assert probe.makefile("rb").read().startswith(b"HTTP/1.1 200")
+                assert any(is_answered(open_) for _ in range(3))
 
 
 def test_without_a_place_for_probes_a_connection_is_refused_at_once() -> None:
