@@ -75,25 +75,17 @@ def open_parquet(
     """
     groups = _read_groups(source, largest)
     with pq.ParquetFile(source, coerce_int96_timestamp_unit=int96_unit, page_checksum_verification=True) as file:
-        stated, columns = file.metadata, _columns(file)
-        for group in groups:
-            _expect_describable(columns, group.get(_COLUMNS, ()))
-        rows = sum(stated.row_group(number).num_rows for number in range(stated.num_row_groups))
-        if rows != stated.num_rows:
-            raise ValueError(f"its footer states {stated.num_rows:,} rows, but its row groups contain {rows:,}")
+        _expect_consistent(file, groups)
         yield file
-
-
-def _columns(file: pq.ParquetFile) -> Sequence[Any]:
-    return [file.schema.column(index) for index in range(file.metadata.num_columns)]
 
 
 def read_footer(source: Path | OpenFile) -> pq.FileMetaData:
     """Return the metadata of a file, whose statistics may be used. Raises what ``open_parquet`` raises."""
     groups = _read_groups(source, _LARGEST)
-    with open_parquet(source) as file:
+    with pq.ParquetFile(source) as file:
+        columns = _expect_consistent(file, groups)
         for group in groups:
-            for column, chunk in zip(_columns(file), group[_COLUMNS], strict=True):
+            for column, chunk in zip(columns, group[_COLUMNS], strict=True):
                 width = _WIDTHS.get(column.physical_type, column.length)
                 if min(chunk[_METADATA].get(_STATISTICS, {}).values(), default=width) < width:
                     raise ValueError(f"a bound of column {column.path} is shorter than its values")
@@ -137,6 +129,18 @@ def _read_groups(source: Path | OpenFile, largest: int) -> Sequence[dict[int, An
     if chunks * _CHUNK > largest:
         raise ValueError(f"its {len(groups):,} row groups have {chunks:,} columns, more than largest_part= allows")
     return groups
+
+
+def _expect_consistent(file: pq.ParquetFile, groups: Sequence[Mapping[int, Any]]) -> Sequence[Any]:
+    """Return the columns of a file. Raise ValueError unless its row groups fit its schema and its number of rows."""
+    stated = file.metadata
+    columns = [file.schema.column(index) for index in range(stated.num_columns)]
+    for group in groups:
+        _expect_describable(columns, group.get(_COLUMNS, ()))
+    rows = sum(stated.row_group(number).num_rows for number in range(stated.num_row_groups))
+    if rows != stated.num_rows:
+        raise ValueError(f"its footer states {stated.num_rows:,} rows, but its row groups contain {rows:,}")
+    return columns
 
 
 def _expect_describable(columns: Sequence[Any], chunks: Sequence[Any]) -> None:
