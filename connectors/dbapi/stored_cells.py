@@ -101,11 +101,10 @@ def find_difference(connection: Connection, target: TargetTable, stage: str) -> 
     declared = _describe_columns(connection, stage)
     keys = {column.lower() for column in target.key}
     for name, required in _describe_columns(connection, target.table).items():
-        found = declared.get(name)
-        accepted = {required, f"{required} NOT NULL"} | (
-            {required.removesuffix(" NOT NULL")} if name in keys else set()
-        )
-        if found is not None and found not in accepted:
+        if (found := declared.get(name)) is None:
+            continue
+        needs = required.removesuffix(" NOT NULL") if name in keys else required
+        if found not in (required, needs, f"{needs} NOT NULL"):
             return f"the column {name!r} is {required}, but is declared as {found}"
     return None
 
