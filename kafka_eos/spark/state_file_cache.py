@@ -20,6 +20,7 @@ from pathlib import Path
 from kafka_eos.abc.storage import CheckpointStorage, FileRef, ignore_progress
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.forwarding_storage import ForwardingStorage
 
 _KEPT = "cache"
 _INHERITED = "inherited"
@@ -27,29 +28,17 @@ _YOUNG = 60.0
 """Seconds for which a file may belong to an epoch that is not decided yet."""
 
 
-class CachedStorage:
+class CachedStorage(ForwardingStorage):
     """A ``CheckpointStorage`` that remembers what it uploads and fetches, in ``directory`` of one term."""
 
     def __init__(self, storage: CheckpointStorage, directory: Path) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._kept = directory / _KEPT
         self._inherited = directory / _INHERITED
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def publish(self, name: str, data: bytes) -> None:
-        self._storage.publish(name, data)
-
-    def read(self, name: str) -> bytes:
-        return self._storage.read(name)
-
-    def list(self, prefix: str) -> Sequence[str]:
-        return self._storage.list(prefix)
-
-    def delete(self, name: str) -> None:
-        self._storage.delete(name)
-
     def upload(self, path: Path, name: str) -> FileRef:
-        ref = self._storage.upload(path, name)
+        ref = super().upload(path, name)
         self._keep(ref, path)
         return ref
 
@@ -61,7 +50,7 @@ class CachedStorage:
                 if kept.stat().st_size == ref.size and files.link(kept, target):
                     return
         if not self._took_over(ref, target):
-            self._storage.fetch(ref, target, passed)
+            super().fetch(ref, target, passed)
         self._keep(ref, target)
 
     def _took_over(self, ref: FileRef, target: Path) -> bool:

@@ -8,46 +8,32 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from kafka_eos.abc.storage import CheckpointStorage, FileRef, ignore_progress
 from kafka_eos.storage import local_files as files
+from kafka_eos.storage.forwarding_storage import ForwardingStorage
 from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX
 
 
-class LocalFirstStorage:
+class LocalFirstStorage(ForwardingStorage):
     """A ``CheckpointStorage`` that takes files which RocksDB never changes from ``directories``, if it finds them."""
 
     def __init__(self, storage: CheckpointStorage, directories: Iterable[Path]) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._by_size: dict[int, list[Path]] = defaultdict(list)
         for directory in directories:
             for path in directory.rglob(f"*{IMMUTABLE_SUFFIX}"):
                 with suppress(FileNotFoundError):  # another worker of this machine has removed it
                     self._by_size[path.stat().st_size].append(path)
 
-    def publish(self, name: str, data: bytes) -> None:
-        self._storage.publish(name, data)
-
-    def read(self, name: str) -> bytes:
-        return self._storage.read(name)
-
-    def list(self, prefix: str) -> Sequence[str]:
-        return self._storage.list(prefix)
-
-    def delete(self, name: str) -> None:
-        self._storage.delete(name)
-
-    def upload(self, path: Path, name: str) -> FileRef:
-        return self._storage.upload(path, name)
-
     def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         if ref.name.endswith(IMMUTABLE_SUFFIX) and self._has_linked(ref, target):
             passed(ref.size)
         else:
-            self._storage.fetch(ref, target, passed)
+            super().fetch(ref, target, passed)
 
     def _has_linked(self, ref: FileRef, target: Path) -> bool:
         """Return whether a local file with this content has got the name ``target``."""
