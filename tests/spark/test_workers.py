@@ -19,6 +19,7 @@ from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.spark import SparkWorkers
+from tests.spark import kit
 from tests.spark.cluster import cluster
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import Job, feed, payment, rows, same, totals
@@ -39,16 +40,7 @@ def kill(generation):
 def step(total, payment):
     %s
     return add(total, payment)
-
-pipeline = Pipeline("{name}")
-(
-    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
-    .filter(lambda payment: payment.amount > 0)
-    .key_by(lambda payment: payment.account)
-    .fold(name="total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
-    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
-)
-"""
+""" + kit.TOTALS.replace("step=add", "step=step")
 
 
 def run(job: Job, spark: Any, *, until_caught_up: bool = True, **settings: object) -> None:
