@@ -6,7 +6,6 @@ Rule: nothing here differs from another remote pool, except that a worker is a c
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from typing import Final
@@ -25,7 +24,6 @@ from kafka_eos.embedded.worker_process import (
     remove_local_state,
 )
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.runtime.worker.control_messages import WorkerConfig
 from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
 
@@ -62,7 +60,7 @@ class TcpProcessPool(RemotePool):
         self._app = app
         self._settings = settings
         self._job = plan.name
-        self._config = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
+        self._config = WorkerConfig.of(plan, app, settings)
 
     def start_workers(self) -> None:
         allow_open_files(self._settings.parallelism)

@@ -6,7 +6,6 @@ Rule: a worker is always a child of this process and is only ever signalled thro
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import queue
@@ -29,7 +28,6 @@ from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.supervisor_events import SupervisorEvent, WorkerExited, WorkerMessage
 from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.runtime.worker.control_messages import ControlMessage, WorkerConfig, receive_as_supervisor, send
 
 _OPEN_FILES, _LEAST_FILES = 512, 128
@@ -121,7 +119,7 @@ class ProcessPool(WorkerPool):
         self._app = app
         self._settings = settings
         self._job = plan.name
-        self._config = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
+        self._config = WorkerConfig.of(plan, app, settings)
         self._numbers = itertools.count()
         self._workers: dict[int, WorkerProcess] = {}
 

@@ -7,7 +7,6 @@ another one.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,6 @@ from kafka_eos.embedded.supervisor_events import PoolFailed
 from kafka_eos.embedded.worker_pool import MakeStart
 from kafka_eos.embedded.worker_process import ENDING
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.runtime.worker.control_messages import StartSession, WorkerConfig
 from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
 from kafka_eos.spark.spark_errors import SPARKS, find_end_of_run, translate_error
@@ -120,7 +118,7 @@ class SparkPool(RemotePool):
         self._storage = open_storage(settings.checkpoint_location(plan.name))
         self._run = uuid4().hex[:8]
         """Distinguishes the job groups of this run from those of earlier ones in the same session."""
-        self._config = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
+        self._config = WorkerConfig.of(plan, app, settings)
         self._is_shipped = not (self._context.master or "").startswith("local")
         if self._is_shipped:
             self._context.addFile(str(app.path))

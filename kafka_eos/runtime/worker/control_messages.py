@@ -7,6 +7,7 @@ socket is closed, so that no worker outlives its supervisor.
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,12 @@ import msgspec
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.state import InFlightRows, StateHandle
-from kafka_eos.core.ids import Epoch, EpochId
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import AppRef, Epoch, EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import RecordCounts
+from kafka_eos.plan import Plan
 from kafka_eos.runtime.epoch_reports import PhaseSpan
 from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
@@ -42,6 +45,11 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     settings: str
     """``Settings.as_json`` as text."""
     code: CodeFingerprint
+
+    @classmethod
+    def of(cls, plan: Plan, app: AppRef, settings: Settings) -> WorkerConfig:
+        """Return what the workers of a run receive."""
+        return cls(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
 
 
 # supervisor → worker
