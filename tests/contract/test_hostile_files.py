@@ -133,6 +133,7 @@ def table(**columns: Any) -> pa.Table:
 
 BOMBS: dict[str, Callable[[], pa.Table]] = {
     "a page of one text": lambda: table(a=pa.array(["x" * (64 * MIB)])),
+    "a page of a list with one text": lambda: table(a=pa.array([["x" * (64 * MIB)]])),
     "pages of many columns": lambda: table(**{f"a{n}": pa.array(["x" * MIB]) for n in range(64)}),
     "a list of nulls": lambda: table(a=pa.ListArray.from_arrays([0, 10_000_000], pa.nulls(10_000_000, pa.int8()))),
 }

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -542,6 +542,21 @@ def test_a_table_that_was_there_and_is_gone_is_not_made_again(kit: Kit, by: str)
 
     with pytest.raises(ConfigError, match=r"DELETE FROM kafka_eos\.made"):
         sink.check(job())
+
+
+def test_an_empty_database_is_written_to_only_by_a_job_that_has_written_to_none(kit: Kit) -> None:
+    """A database that was restored from nothing looks like a new one."""
+    sink, given = kit.sink("made", create=True), kit.sink()
+    later = replace(job(), written_scopes=frozenset({sink.scope(job())}))
+
+    with pytest.raises(ConfigError, match="neither table made nor schema kafka_eos exists in .* has written there"):
+        sink.check(later)
+    given.check(later)
+    kit.ask("DROP SCHEMA kafka_eos CASCADE")
+    sink.check(job())
+    sink.check(later)
+    kit.ask("DROP SCHEMA kafka_eos CASCADE")
+    sink.check(later)
 
 
 def test_rules_that_only_a_commit_can_check_are_said(kit: Kit) -> None:

@@ -72,6 +72,14 @@ def test_a_commit_whose_answer_is_lost_is_sent_again_over_a_new_connection(fault
         assert len(broker.links) >= 2
 
 
+@pytest.mark.parametrize("told", ["here", None])
+def test_the_id_of_a_cluster_is_what_its_brokers_say_of_it(told: str | None) -> None:
+    with ScriptedBroker({}) as broker, KafkaRequests(Cluster(broker.address)) as rpc:
+        broker.cluster_id = told
+
+        assert rpc.cluster_id() == (told or "")
+
+
 def test_an_answer_that_never_comes_ends_with_the_patience() -> None:
     with (
         ScriptedBroker({END_TXN: lambda request: SILENCE}) as broker,

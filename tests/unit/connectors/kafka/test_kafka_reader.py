@@ -472,12 +472,14 @@ def test_a_partition_that_waits_does_so_with_the_clients_successor_too(
     reader.pause([split_id("in", 0)])
     log.port = 0
     eventually(lambda: all(link.fileno() < 0 for link in broker.links), "every broker is forgotten")
+    fetched = len(log.parts[0].fetched_from)
     log.port = broker.port
 
     log.append(0, b"0")
     log.append(1, b"10")
     assert read_to(reader, {1: 1}) == [10]
     assert reader.poll(10, 0.3) is None
+    assert len(log.parts[0].fetched_from) == fetched, "what waits is not fetched either: it would fill the memory"
     reader.pause([])
     assert read_to(reader, {0: 1}) == [0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import enum
 import ipaddress
 import math
 import sys
@@ -32,6 +33,14 @@ class Nested(pydantic.BaseModel):
     x: int
 
 
+class Color(enum.Enum):
+    RED, BLUE = "red", "blue"
+
+
+class Mixed(enum.Enum):
+    RED, SECOND = "red", 2
+
+
 class Model(pydantic.BaseModel):
     number: int
     price: Annotated[Decimal, "euro"]
@@ -39,6 +48,8 @@ class Model(pydantic.BaseModel):
     kind: Literal["a", "b"]
     nested: Nested
     parts: list[int] = []
+    color: Color = Color.RED
+    mixed: Mixed = Mixed.RED
     either: int | str = 0
     anything: Any = None
 
@@ -57,6 +68,8 @@ def test_the_columns_of_a_model_have_types_where_one_surely_fits() -> None:
         ModelColumn("kind", "text", False),
         ModelColumn("nested", "jsonb", False),
         ModelColumn("parts", "jsonb", False),
+        ModelColumn("color", "text", False),
+        ModelColumn("mixed", "", False),
         ModelColumn("either", "", False),
         ModelColumn("anything", "", True),
     )

@@ -127,6 +127,34 @@ def test_an_output_is_named_by_the_row_of_the_stream(tmp_path: Path) -> None:
         assert format_provenance(batch, Term(1), Epoch(2)) == [f"1.2/stream/stream/0/{offset}/0.0" for offset in (1, 2)]
 
 
+class Refusing(Bench):
+    """A chain with a sink for what is refused, which does not count as output."""
+
+    def outputs(self) -> dict[str, Any]:
+        return {**super().outputs(), "stream-dead-letters": lambda batch: None}
+
+
+def test_outputs_beside_a_refused_row_are_named_by_their_own(tmp_path: Path) -> None:
+    """Row 1 has a key that the table cannot have, and the function fails for row 3."""
+
+    def failing(row: Row, rate: Rate | None) -> Any:
+        if row[1] == 3:
+            raise ValueError("three")
+        return row[1]
+
+    with ExitStack() as closing:
+        plan = flow(outer=True, on_error=DeadLetters(MemorySink()), fn=failing).plan()
+        bench = Refusing(plan, tmp_path, closing)
+        mixed: list[Any] = [("a", 0), (1, 1), ("a", 2), ("a", 3), ("a", 4)]
+        bench.open().push("stream", rows(mixed, [0] * 5, source="stream"))
+
+        (batch,) = bench.out
+        assert list(batch.values) == [0, 2, 4]
+        assert format_provenance(batch, Term(1), Epoch(2)) == [
+            f"1.2/stream/stream/0/{offset}/0.0" for offset in (0, 2, 4)
+        ]
+
+
 def test_a_row_whose_function_fails_is_refused_alone() -> None:
     def failing(row: Row, rate: Rate) -> Any:
         if row[1] == 2:

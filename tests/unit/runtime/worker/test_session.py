@@ -30,6 +30,7 @@ from kafka_eos.runtime.worker.control_messages import (
     BeginProcessing,
     DeclineCheckpoint,
     EndSession,
+    PauseReading,
     SessionFailed,
     StartSession,
     TriggerCheckpoint,
@@ -43,8 +44,8 @@ from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.memory_sink import MemoryWriter
-from tests.unit.runtime.operators.test_due_work import amid
-from tests.waiting import PATIENCE
+from tests.unit.runtime.operators.test_due_work import SLICES, amid
+from tests.waiting import PATIENCE, eventually
 
 
 class Attentive(MemorySink):
@@ -198,6 +199,46 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_when_the_session_begins(tmp_
 
     assert isinstance(taken, AcknowledgeCheckpoint), taken
     assert taken.timers["first"] == 1, "all but that of a later time"
+
+
+class Noting(queue.SimpleQueue[Any]):
+    """Notes of each look for a message whether it waits for one."""
+
+    def __init__(self) -> None:
+        self.waits: list[bool] = []
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        self.waits.append(block)
+        return super().get(block, timeout)
+
+
+@pytest.mark.limits(firings_per_slice=500)
+def test_a_session_that_reads_nothing_waits_for_messages_only_when_no_work_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_eos.runtime.worker.worker_runtime.PERIODIC", SLICES)
+    storage, inbox = MemoryStorage(), Noting()
+    with ExitStack() as closing:
+        plan, handles = amid("timers", tmp_path / "before", closing, storage)
+    start = _start(tuple(handles))
+
+    def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
+        return SessionRuntime(plan, Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None)
+
+    ours, theirs = socket.socketpair()
+    inbox.put(BeginProcessing(session=1))
+    inbox.put(PauseReading(session=1))
+    with ours, theirs, ThreadPoolExecutor(1) as thread:
+        session = thread.submit(
+            run_session, opened, 10, storage, start, UnixConnections(ours).send, [tmp_path / "local"], inbox
+        )
+        eventually(lambda: inbox.waits.count(True) > 1, "it waits")
+        inbox.put(EndSession(session=1))
+        session.result(PATIENCE)
+
+    first, *waits = inbox.waits
+    assert first, "for the other workers"
+    assert waits.index(True) > 3, "work was due"
 
 
 @pytest.mark.parametrize(
