@@ -23,7 +23,7 @@ VERSION    ?= 0.1.0
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs requirements images image sbom clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs site requirements images image sbom clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -112,9 +112,11 @@ corpora: env ## Try public corpora of JSON, JSON Schema, CSV, Avro, Parquet and 
 bench: env ## Measure throughput and latency on this machine
 	@$(BIN)/python -m benchmarks.run
 
-docs: env ## Redraw the tables and the reference that the code makes, then compare the documents with it
+site: env ## The documentation as a site for a browser, built without a network: dist/site
+	@$(BIN)/python docs/build_site.py
+
+docs: env ## Redraw the tables that the code makes, then compare the documents with it
 	@$(BIN)/python docs/draw.py
-	@$(BIN)/python docs/reference.py
 	@$(BIN)/pytest tests/test_docs.py
 
 PIN := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
