@@ -141,13 +141,19 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     if given:
         yield given
     elif pytestconfig.getoption("--broker") == "testcontainers":
-        from tests.containers import kafka_container
+        from kafka_eos.devtools.broker.container import kafka_container
 
         with kafka_container() as address:  # one a worker: the container ends with the process that started it
             yield address
     else:
         wanted = pytestconfig.getoption("--brokers"), pytestconfig.getoption("--release")
         yield pytestconfig.stash[_SHARED].bootstrap(*wanted)
+
+
+@pytest.fixture(scope="session")
+def kafka_eos_broker(bootstrap: str) -> str:
+    """The fixtures of the plugin use the shared broker too."""
+    return bootstrap
 
 
 @pytest.fixture(scope="session")

@@ -1,37 +1,18 @@
-"""Servers in Docker, for ``pytest --broker=testcontainers`` and ``--postgres=testcontainers``. Imported only then."""
+"""A PostgreSQL in Docker, for ``pytest --postgres=testcontainers``. Imported only then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 from testcontainers.core.container import DockerContainer
 
-from kafka_eos.devtools.broker.readiness import is_ready
-from kafka_eos.devtools.broker.settings import free_ports, server_properties
+from kafka_eos.devtools.broker.settings import free_ports
 from kafka_eos.devtools.broker.wait_until import wait_until
 
-IMAGE = "apache/kafka:4.3.0"
 POSTGRES = "postgres:17"
 _SECONDS = 120.0
-
-
-@contextmanager
-def kafka_container() -> Iterator[str]:
-    """Runs the official image with the development broker's settings; yields ``host:port``."""
-    port, controller_port = free_ports(2)
-    listeners = f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://127.0.0.1:{controller_port}"
-    properties = server_properties(Path("/tmp/kafka-data"), port, controller_port, {"listeners": listeners})
-    container = DockerContainer(IMAGE).with_bind_ports(port, port)
-    for line in properties.splitlines():
-        name, value = line.split("=", 1)
-        container = container.with_env("KAFKA_" + name.replace(".", "_").upper(), value)
-    with container:
-        if not wait_until(lambda: is_ready(port), _SECONDS):
-            raise RuntimeError(f"{IMAGE} does not answer on port {port} after {_SECONDS:.0f} s")
-        yield f"127.0.0.1:{port}"
 
 
 @contextmanager

@@ -408,7 +408,7 @@ def _shown_output(page: Path, first: str) -> set[str]:
         ("docs/writing-a-sink.md", "def test_my_sink", ""),
         ("docs/writing-a-sink.md", "def test_sqlite_sink", ""),
         ("docs/writing-a-source.md", "def test_sqlite_source", ""),
-        ("docs/getting-started.md", "def test_only_paid", "docs/examples/orders.py"),
+        ("docs/testing.md", "def test_only_paid", "docs/examples/orders.py"),
     ],
 )
 def test_the_tests_shown_pass(page: str, test: str, beside: str, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "audit": "core _util abc config codecs protocol plan storage connectors runtime coordination spark",
     "ops": "core _util abc config plan storage connectors runtime savepoints coordination api",
     "devtools": "__init__ core _util config storage connectors runtime coordination monitoring api audit",
+    "pytest_plugin": "core abc codecs plan storage connectors runtime monitoring testing devtools",
     "cli": "__init__ core _util abc config codecs protocol plan storage connectors runtime savepoints "
     "coordination monitoring spark api audit ops devtools",
     "__main__": "cli",

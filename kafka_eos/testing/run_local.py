@@ -65,15 +65,19 @@ class LocalRun(dict[str, list[Any]]):
 
     ``written`` has, for sinks that encode, the records that they make of these values, without provenance: key, value,
     headers, and timestamp (milliseconds since the Unix epoch, -1 for the time of sending).
+
+    ``late`` has the number of late rows, by the operator that met them. What became of them is the operator's choice: a
+    side output, a dead letter, or an error.
     """
 
     def __init__(self, sinks: Sequence[str]) -> None:
         super().__init__({name: [] for name in sinks})
         self.written: dict[str, list[RawRecord]] = {name: [] for name in sinks}
+        self.late: dict[str, int] = {}
 
 
 def run_local(
-    pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500, now: int | None = None
+    pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 1, now: int | None = None
 ) -> LocalRun:
     """Run all ``inputs`` and return the values each sink got, by name, in order.
 
@@ -82,6 +86,10 @@ def run_local(
         ``TimestampedValue``  the same, with a timestamp
         ``RawRecord``         a record as it arrives: bytes, which the codec may reject; for sources with a codec only
         ``AdvanceClock``      no record: the clock advances, timers fire, state expires, partitions become idle
+
+    Event time advances after each record, so that a row which is older than the watermark is late here too, whatever
+    the size of the job's batches is. ``batch_size`` makes it advance after so many records, and gives the functions of
+    ``map_batches`` as many. ``LocalRun.late`` counts late rows.
 
     Tables are read first, then sources, one after the other in the order of the pipeline. A source that is not named
     has no input. All input is one epoch, which matters for a fold with ``merge=`` only. The clock of timers and of
@@ -140,6 +148,7 @@ def run_local(
         chain.finish()
         for backend in backends.values():
             backend.snapshot(_EPOCH)
+        results.late = chain.counts.late
     return results
 
 

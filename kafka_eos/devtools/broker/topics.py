@@ -1,12 +1,13 @@
 """Topics and records of a Kafka cluster, for the commands ``kafka-eos broker topic``, ``produce`` and ``consume``.
 
-Rule: these functions are for trying a pipeline by hand. A record is a line of text; only committed records are read.
+Rule: these functions are for trying a pipeline by hand and for tests; only committed records are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
@@ -23,7 +24,9 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     TopicPartition,
 )
 from kafka_eos.connectors.kafka.client.log_bridge import SILENT
+from kafka_eos.connectors.kafka.record_headers import read_raw_headers
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.records import Headers, RawRecord
 
 _MOST_QUEUED: Final = 10_000
 """Records to queue in the client."""
@@ -78,6 +81,23 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
 
 def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator: str | None) -> int:
     """Write each line as a record; with ``separator``, the text before it is the key. Return their number."""
+    return produce_records(cluster, topic, (RecordToSend(*_split(line, separator)) for line in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordToSend:
+    """A record to write. ``timestamp``: milliseconds since the Unix epoch, 0 for the time of sending."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp: int = 0
+    partition: int = -1
+    """-1 lets the partitioner choose by the key."""
+
+
+def produce_records(cluster: Cluster, topic: str, records: Iterable[RecordToSend]) -> int:
+    """Write records in order and wait until the broker has acknowledged all. Return their number."""
     if topic not in list_topics(cluster):
         raise ConfigError(
             f"no topic {topic!r} on {cluster.bootstrap}: create it with kafka-eos broker topic create {topic}"
@@ -90,11 +110,18 @@ def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator:
 
     producer, count = Producer({**_config(cluster), "enable.idempotence": True}), 0
     try:
-        for line in lines:
-            key, value = _split(line, separator)
+        for record in records:
             while len(producer) >= _MOST_QUEUED:
                 producer.poll(0.1)
-            producer.produce(topic, value, key, on_delivery=delivered)
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                partition=record.partition,
+                headers=list(record.headers),
+                timestamp=record.timestamp,
+                on_delivery=delivered,
+            )
             producer.poll(0)
             count += 1
     finally:
@@ -117,7 +144,16 @@ def _split(line: str, separator: str | None) -> tuple[bytes | None, bytes]:
 def consume_lines(
     cluster: Cluster, topic: str, *, from_beginning: bool, until_end: bool, separator: str | None
 ) -> Generator[str, None, None]:
-    """Yield committed records as lines, after the key and ``separator`` if that is given.
+    """Yield committed records as lines, after the key and ``separator`` if that is given."""
+    with closing(consume_records(cluster, topic, from_beginning=from_beginning, until_end=until_end)) as records:
+        for record in records:
+            yield _line(record, separator)
+
+
+def consume_records(
+    cluster: Cluster, topic: str, *, from_beginning: bool = True, until_end: bool = True
+) -> Generator[RawRecord, None, None]:
+    """Yield committed records: those that exist, or with ``from_beginning=False`` those that come.
 
     ``until_end``: stop when all partitions are read to their current end; otherwise wait for more.
     """
@@ -141,15 +177,25 @@ def consume_lines(
                 continue
             error = message.error()
             if error is None:
-                yield _line(message, separator)
+                yield _raw_record(message)
             elif error.code() == EOF:
                 at_end.add(message.partition())
             elif error.code() > 0 or error.fatal():
                 raise ConfigError(f"topic {topic!r} cannot be read: {error.str()}")
 
 
-def _line(message: Message, separator: str | None) -> str:
-    value = (message.value() or b"").decode(errors="replace")
-    if separator is None:
-        return value
-    return f"{(message.key() or b'').decode(errors='replace')}{separator}{value}"
+def _raw_record(message: Message) -> RawRecord:
+    return RawRecord(
+        str(message.topic()),
+        int(message.partition() or 0),
+        int(message.offset() or 0),
+        int(message.timestamp()[1]),
+        message.key(),
+        message.value(),
+        read_raw_headers(message),
+    )
+
+
+def _line(record: RawRecord, separator: str | None) -> str:
+    value = (record.value or b"").decode(errors="replace")
+    return value if separator is None else f"{(record.key or b'').decode(errors='replace')}{separator}{value}"

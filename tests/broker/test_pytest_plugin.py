@@ -1,0 +1,56 @@
+"""The plugin's fixtures on a real broker: the same pipeline, in memory and as a job, has the same output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.pytest_plugin.outputs import AssertOutput
+from kafka_eos.pytest_plugin.pipeline_runs import PipelineRunner
+from kafka_eos.pytest_plugin.topics import TopicFactory
+
+APP = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+pipeline = Pipeline("{name}")
+numbers = pipeline.source(KafkaSource("{name}-in", value=int), name="numbers", on_error=dead_letter("{name}-dead"))
+sums = numbers.map(lambda n: 12 // n).key_by(str).fold(name="sum", init=int, step=int.__add__, emit=lambda k, a: a)
+sums.sink(KafkaSink("{name}-out", value=int), name="sums")
+"""
+
+
+def test_a_run_in_memory_and_a_job_on_a_broker_have_the_same_output(
+    tmp_path: Path, run_pipeline: PipelineRunner, kafka_eos_broker: str, observer: AdminClient
+) -> None:
+    name = f"plugin-{uuid4().hex[:8]}"
+    (tmp_path / "app.py").write_text(APP.format(name=name))
+    app, inputs = str(tmp_path / "app.py"), {"numbers": [3, 4, 0, 3]}
+
+    in_memory = run_pipeline(app, inputs)
+    as_job = run_pipeline(app, inputs, broker=kafka_eos_broker)
+
+    assert in_memory["sums"] == as_job["sums"] == [4, 3, 8]
+    assert [raw.value for raw in as_job.written["sums"]] == [b"4", b"3", b"8"]
+    (letter,) = as_job.written["numbers-dead-letters"]
+    assert letter.value == b"0"
+    run_pipeline.__exit__()
+    assert [topic for topic in observer.list_topics(timeout=20).topics if topic.startswith(name)] == []
+
+
+def test_a_topic_of_a_test_is_written_and_read(kafka_eos_topic: TopicFactory, assert_output: AssertOutput) -> None:
+    numbers = kafka_eos_topic(partitions=2)
+    numbers.produce({"n": 1}, {"n": 2}, key="n")
+
+    assert_output(numbers, [{"n": 2}, {"n": 1}])
+    assert {record.key for record in numbers.records()} == {b"1", b"2"}
+
+
+def test_a_topic_that_exists_is_left_alone(kafka_eos_topic: TopicFactory, topic: Callable[..., str]) -> None:
+    with pytest.raises(ConfigError, match="already exists"):
+        kafka_eos_topic(topic())
