@@ -4,7 +4,8 @@ On a signal, the interpreter writes the stacks (``faulthandler``) without runnin
 deadlock is no obstacle. They go into a file in memory, which every process with permission to send the signal finds in
 ``/proc``; its name says what the process is.
 
-Rule: only a process that handles the signal, according to the kernel, gets it; it would kill any other one. Linux only.
+Rule: only a process that handles the signal, according to the kernel, gets it; it would kill any other one. Without
+``/proc`` (macOS) no process is found, so none is signaled.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 
 from kafka_eos.core.errors import Retryable
 
-_SIGNAL: Final = signal.SIGRTMIN + 9
+_SIGNAL: Final[int] = signal.SIGRTMIN + 9 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 """A signal that no library or user code is known to use."""
 _FILE: Final = "kafka-eos-stacks "
 _LINK: Final = f"/memfd:{_FILE}"
@@ -49,7 +50,7 @@ class DumpTarget:
 
 def enable_dumps(what: str) -> None:
     """Make this process write its stacks on request. ``what``: its role, in words; only the first call counts."""
-    if find_target(os.getpid()) is None:
+    if hasattr(os, "memfd_create") and find_target(os.getpid()) is None:
         file = os.memfd_create(f"{_FILE}{what}", os.MFD_CLOEXEC)
         faulthandler.register(_SIGNAL, file, all_threads=True)
 

@@ -6,9 +6,9 @@ after that. Of two that start at the same time at least one sees the other. A re
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from kafka_eos._util.retry import Retrier
@@ -176,13 +176,23 @@ def describe_activity(job: str, signs: Sequence[IncarnationSign]) -> str:
     place = next((sign.process for sign in signs if sign.process is not None), None)
     who = "" if place is None else f" Its last known process is {place[1]} on {place[0]}."
     if place is not None and place[0] == socket.gethostname():
-        if Path(f"/proc/{place[1]}").exists():
+        if _is_alive(place[1]):
             return f"Job {job!r} is running with another directory: process {place[1]} on this machine ({place[0]})."
         who = f" Its last known process, {place[1]} on this machine, has ended."
     if not ages:
         return f"Another incarnation of job {job!r} has no open output: it has ended or is idle.{who}"
     since = f"the newest of {min(ages):,.0f} s ago"
     return f"Another incarnation of job {job!r} has open output, {since}: it is running or was killed.{who}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it belongs to another user
+    return True
 
 
 def describe_repetition(job: str, refused: RepetitionRefused) -> str:

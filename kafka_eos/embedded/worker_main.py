@@ -3,8 +3,8 @@
 ``CONTROL`` is ``unix:FD``, a Unix socket to the supervisor, or ``tcp:FD``, a file with a ``WorkerTicket``. ``SUBTASK``
 names the process until a session gives it a subtask.
 
-Rule: it never outlives the supervisor. The kernel kills it when the parent dies, and the end of the control socket ends
-it too.
+Rule: it never outlives the supervisor. The end of the control socket ends it; on Linux the kernel also kills it when
+the parent dies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import gc
 if __name__ == "__main__":
     gc.disable()  # imported objects stay alive; the collector runs when the pipeline is loaded
 
-import ctypes
 import os
 import signal
 import socket
@@ -24,12 +23,12 @@ import msgspec
 
 from kafka_eos._util import thread_dumps as stacks
 from kafka_eos._util.gc_tuning import freeze_imports
+from kafka_eos._util.parent_death import die_with_parent
 from kafka_eos.core.ids import AppRef
 from kafka_eos.runtime.worker.control_messages import WorkerConfig
 from kafka_eos.runtime.worker.worker import Worker
 from kafka_eos.runtime.worker.worker_connections import UnixConnections, WorkerConnections
 
-_PR_SET_PDEATHSIG = 1
 EXIT_SUPERVISOR_GONE = 70
 
 
@@ -37,7 +36,8 @@ def main() -> None:
     """Run a worker until the supervisor exits."""
     freeze_imports()
     control, subtask, app, config_fd, parent = sys.argv[1:6]
-    _die_with(int(parent))
+    if not die_with_parent(int(parent)):
+        os._exit(EXIT_SUPERVISOR_GONE)
     with os.fdopen(int(config_fd), "rb") as file:
         config = msgspec.json.decode(file.read(), type=WorkerConfig)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -56,12 +56,6 @@ def _connect(control: str) -> WorkerConnections:
 
     with os.fdopen(int(fd), "rb") as file:
         return TcpConnections(msgspec.json.decode(file.read(), type=WorkerTicket))
-
-
-def _die_with(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(EXIT_SUPERVISOR_GONE)
 
 
 if __name__ == "__main__":

@@ -117,8 +117,8 @@ class SinkDirectory:
         notices += on_network(self.path)
         if not refuses:
             notices.append(
-                f"{self.path} is on {kind}, which cannot rename without replacing: make sure that no "
-                "other program writes files named part-* there."
+                f"{self.path} is on {kind or 'an unknown file system'}, which cannot rename without replacing: make "
+                "sure that no other program writes files named part-* there."
             )
         return notices
 

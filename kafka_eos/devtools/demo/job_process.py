@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_eos.devtools.broker import parent_death
+from kafka_eos._util import parent_death
 from kafka_eos.devtools.demo.directory import DemoDirectory, parent_of
 from kafka_eos.devtools.demo.faults import Victim
 from kafka_eos.devtools.demo.job_history import HistoryFollower

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from kafka_eos._util import parent_death
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.broker import parent_death
 from kafka_eos.devtools.demo.directory import children_of
 from kafka_eos.devtools.demo.postgres import free_port
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 ClockKind: TypeAlias = Literal["processing", "event"]
 
@@ -27,6 +27,9 @@ clock is from the future.
 DOWN_MS = 366 * 24 * LEAP_MS
 """One year: the maximum downtime of a job. At startup the clock may be ahead of the stored time by this much."""
 
+_SUSPEND_INCLUDED: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has a clock of its own for that; on macOS the monotonic clock advances during suspend."""
+
 
 def wall_clock() -> int:
     """Return the time of the machine's clock. The default; tests pass their own."""
@@ -35,7 +38,7 @@ def wall_clock() -> int:
 
 def monotonic_clock() -> int:
     """Return monotonic milliseconds, suspend included."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return time.clock_gettime_ns(_SUSPEND_INCLUDED) // 1_000_000
 
 
 class TtlClock(Protocol):

@@ -39,7 +39,7 @@ class Credentials(msgspec.Struct, frozen=True):
         context.load_verify_locations(cadata=self.certificate.decode())
         file = open_memory_file(self.certificate)  # the ssl module reads keys from files only
         try:
-            context.load_cert_chain(f"/proc/self/fd/{file}")
+            context.load_cert_chain(f"/dev/fd/{file}")
         finally:
             os.close(file)
         return context

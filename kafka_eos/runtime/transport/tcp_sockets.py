@@ -24,7 +24,9 @@ _HANDSHAKE = 10.0
 """Most seconds of a connection and its handshake."""
 _CONCURRENT = 64
 """Most handshakes of a listener at once."""
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+_IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE")  # noqa: B009
+"""The option has another name on macOS."""
+_KEEPALIVE = ((_IDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """Seconds without data after which the other machine is probed, between two probes, and unanswered probes."""
 _LOG = logging.getLogger(__name__)
 
