@@ -19,6 +19,7 @@ import pytest
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.files.formats.avro_format import _bytes as sized
 from kafka_eos.connectors.files.formats.avro_format import _long as long
+from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
 from kafka_eos.connectors.files.source.row_formats import read_format
 from kafka_eos.core.errors import ConfigError
 from tests.contract.test_file_source import opened, read
@@ -202,6 +203,20 @@ def test_a_large_value_that_a_file_of_parquet_has_once_is_not_unpacked_for_all_i
     memory = Memory.watched()
     assert [len(row["a"]) for row in read(reader, 4)] == [MIB] * 4
     assert memory.most < 96 * MIB
+
+
+@pytest.mark.parametrize(("length", "rows"), [(1, 4096), (MIB // 4, 64), (MIB, 16)])
+def test_of_rows_that_share_a_value_only_as_many_are_unpacked_at_once_as_fit(
+    length: int, rows: int, tmp_path: Path
+) -> None:
+    path, repeated = (
+        tmp_path / "a.parquet",
+        pa.DictionaryArray.from_arrays(pa.array([0] * 10, pa.int32()), ["x" * length]),
+    )
+    pyarrow.parquet.write_table(table(a=repeated, b=[None] * 10), path, compression="zstd")
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        assert [rows_at_once(path, file, 0, [name], 16 * MIB, 4096) for name in ("a", "b")] == [rows, 4096]
 
 
 @pytest.mark.parametrize(

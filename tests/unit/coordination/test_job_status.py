@@ -55,6 +55,15 @@ def test_a_notice_is_no_reason_why_a_start_takes_long_once_something_else_has_ha
     assert (found.state, found.reason) == ("starting", None)
 
 
+def test_a_job_is_recovering_from_the_very_moment_of_the_restart() -> None:
+    told = {"restarting": {"what": "worker ended", "reason": "SIGKILL"}}
+    status = {"last": told, "when": {"running": 1, "restarting": 1}, "counts": {}, "pid": 7}
+
+    found = job_status("orders", status, True, 1)
+
+    assert (found.state, found.reason) == ("recovering", "worker ended: SIGKILL")
+
+
 @pytest.mark.parametrize(
     ("told", "held", "how", "why"),
     [

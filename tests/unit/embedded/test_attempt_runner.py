@@ -214,6 +214,17 @@ def test_what_a_declined_epoch_has_prepared_is_committed_with_the_next(attempt: 
     assert one.job.output == (["kept-0", "kept-1"], ["kept-0", "kept-1"])
 
 
+def test_a_request_is_kept_for_the_next_attempt_if_the_attempt_ends_with_the_abort_of_its_epoch(attempt: Made) -> None:
+    one = attempt(cadence=SELDOM)
+    declines = control.DeclineCheckpoint(session=one.session, epoch=one.epoch(), reason="disk full")
+    one.workers[1].mute = [control.TriggerCheckpoint]
+    one.workers[2].dies_of = control.NotifyCheckpointAborted
+
+    with pytest.raises(WorkerDied):
+        one.run(begun(one), one.submits(TakeCheckpoint()), one.until("triggered"), one.says(1, declines))
+    assert [token for token, _, _ in requests.list_pending(one.requests)] == one.tokens
+
+
 def test_no_epoch_begins_before_all_have_confirmed_an_abort(attempt: Made) -> None:
     one = attempt()
     one.workers[0].mute = [control.TriggerCheckpoint]

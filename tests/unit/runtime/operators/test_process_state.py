@@ -157,6 +157,11 @@ def test_second_keys_are_of_the_types_of_keys(bench: Any, tp: Any) -> None:
         bench.line(verbs(function(lambda self, ctx: ctx.map_state("m", tp, int), collect)))  # type: ignore[arg-type]
 
 
+def test_a_state_whose_values_cannot_be_stored_is_named(bench: Any) -> None:
+    with pytest.raises(PlanError, match="operator 'op': state 's': .*keys of a dict must be str"):
+        bench.line(verbs(function(lambda self, ctx: ctx.value_state("s", dict[int, str]), collect)))  # type: ignore[arg-type]
+
+
 def test_second_keys_may_be_tuples(bench: Any) -> None:
     def declare(self: Any, ctx: ProcessContext) -> None:
         self.m = ctx.map_state("m", tuple[str, int], str)

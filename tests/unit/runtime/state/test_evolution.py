@@ -15,6 +15,7 @@ from kafka_eos.codecs import AvroCodec, CountedCodec, KeyCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.schema_evolution import describe
+from kafka_eos.savepoints.compatibility import compare_state
 from kafka_eos.savepoints.snapshot import descriptor_of
 
 
@@ -76,6 +77,28 @@ def test_what_cannot_be_resolved_is_refused_with_both_schemas(world: World, kind
     restored = world.open([snapshot(world, backend)])
     with pytest.raises(ConfigError, match=r"state 'state' of operator 'total'.*'note'.*'must'"):
         restored.value(newer)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "why"),
+    [
+        (AvroCodec(OLD), AvroCodec(NEWER), None),
+        (AvroCodec(OLD), AvroCodec(INCOMPATIBLE), "must"),
+        (JsonText("value"), JsonText("value"), None),
+        (JsonText("value"), JsonText("another value"), "cannot read data of another schema"),
+        (JsonText("value"), AvroCodec(OLD), "'avro' reads no other codec's values"),
+        (AvroCodec(OLD), CountedCodec(AvroCodec(OLD)), "reads no other codec's values"),
+    ],
+)
+def test_a_comparison_before_the_start_refuses_what_the_state_would_refuse(
+    before: Any, now: Any, why: str | None
+) -> None:
+    stored, declared = (StateDescriptor("state", KEY, codec) for codec in (before, now))
+
+    found = compare_state("app", declared, describe(stored))
+
+    assert bool(found.problems) == (why is not None)
+    assert why is None or why in "; ".join(found.problems)
 
 
 @pytest.mark.parametrize(
