@@ -23,7 +23,7 @@ VERSION    ?= 0.1.0
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs site requirements images image sbom clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs site requirements images image dist sbom clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -127,6 +127,10 @@ requirements: env ## Resolve and pin the dependencies again (asks the package in
 	  --constraint requirements/dev.txt \
 	  --output-file requirements/run.txt pyproject.toml
 	@echo uv | $(PIN) --constraint requirements/dev.txt --output-file requirements/uv.txt -
+	@echo twine | $(PIN) --constraint requirements/dev.txt --output-file requirements/twine.txt -
+
+dist: env ## Build the wheel and the sdist into dist/, check them, and try the wheel in a fresh environment; DEMO=1 runs the demo from it
+	@requirements/dist.sh $(BIN)/python dist $(if $(DEMO),--demo)
 
 images: ## Ask the registries for the digests of all base images: dist/images.env (needs docker with buildx)
 	@requirements/images.sh dist/images.env
