@@ -107,6 +107,12 @@ def test_a_zone_with_rules_is_rejected(way: Pass, tp: Any, make: Callable[[Any],
 
 
 @ways
+def test_of_several_times_the_one_that_would_change_is_named(way: Pass) -> None:
+    with pytest.raises(ValueError, match=r"^2024-03-31 01:30:00\.000005\+01:00 has the zone Europe/Berlin"):
+        way(Row, Row(at(HOURS[0]), {"a": [at(datetime.UTC), at(BERLIN), at(HOURS[1])]}))
+
+
+@ways
 def test_an_offset_that_would_be_rounded_is_rejected(way: Pass) -> None:
     with pytest.raises(ValueError, match="would come back as something else"):
         way(Row, Row(at(datetime.timezone(datetime.timedelta(seconds=3208)))))

@@ -141,6 +141,28 @@ def test_of_a_schema_only_the_fields_that_differ_are_shown(world: World) -> None
     assert "Declare the old one" in said
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"a": ["null", "int"]}, {"a": ["null"]}, "value.a: stored ['null', 'int'], declared ['null']"),
+        ({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "n": 2}]}, "value.a.x.n: stored 1, declared 2"),
+        ({"a": [{"name": 1}]}, {"a": [{"name": 2}]}, "value.a: stored [{'name': 1}], declared [{'name': 2}]"),
+        ({"a": "", "b": 1}, {"a": "x", "b": 1}, 'value.a: stored "", declared x'),
+    ],
+)
+def test_parts_with_names_are_compared_by_these_and_all_others_are_shown_whole(
+    world: World, before: Any, now: Any, said: str
+) -> None:
+    backend = world.open()
+    backend.value(descriptor("value", JsonText(before))).put("k", 1)
+    restored = world.open([snapshot(world, backend)])
+
+    with pytest.raises(ConfigError) as refused:
+        restored.value(descriptor("value", JsonText(now)))
+
+    assert f" declares: {said}" in str(refused.value)
+
+
 @pytest.mark.parametrize("now", [{"size": 20}, None])
 def test_rows_that_are_held_for_another_definition_are_refused(world: World, now: Any) -> None:
     before = replace(descriptor("map", JsonText("v")), definition={"size": 10})
