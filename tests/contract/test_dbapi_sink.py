@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL, create_engine, event
 
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
@@ -591,6 +591,16 @@ def test_two_spellings_of_a_key_are_one_where_the_table_says_so(kit: Kit, databa
 
     with psycopg.connect(conninfo) as connection:
         assert connection.execute("SELECT * FROM balances ORDER BY total").fetchall() == [("eve", 1), ("BOB", 4)]
+
+
+def test_a_writer_that_cannot_be_opened_leaves_no_connection_open(kit: Kit) -> None:
+    sink, opened, closed = kit.sink("nowhere"), list[Any](), list[Any]()
+    event.listen(sink._database.engine, "connect", lambda connection, _: opened.append(connection))
+    event.listen(sink._database.engine, "close", lambda connection, _: closed.append(connection))
+
+    with pytest.raises(ConfigError, match="nowhere") as raised, kit.writer(sink):
+        pass
+    assert (len(opened), len(closed)) == (1, 1), raised
 
 
 def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake.file_names import LakeCommittable, partition
 from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.delta.delta_log import live_files
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.records import Batch
@@ -195,3 +197,28 @@ def test_a_table_with_partitions_that_cannot_be_written_is_refused_at_the_start(
 
 class Id(msgspec.Struct):
     id: int
+
+
+@pytest.mark.parametrize(
+    ("statistics", "bounds"),
+    [
+        ({"minValues": {"id": 1}, "maxValues": {"id": 3}}, {"id": (1, 3)}),
+        ({"minValues": {"id": 1}}, {}),
+        ({"maxValues": {"id": 3}}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_file_of_which_another_writer_told_one_bound_or_none_may_have_any_value(
+    statistics: dict[str, Any], bounds: dict[str, Any], tmp_path: Path
+) -> None:
+    write_deltalake(tmp_path, pa.table({"id": [1, 3]}))
+    (entry,) = (tmp_path / "_delta_log").glob("*.json")
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["stats"] = json.dumps({"numRecords": 2, **statistics})
+    entry.write_text("\n".join(map(json.dumps, lines)))
+
+    (file,) = live_files(DeltaTable(tmp_path))
+
+    assert file.bounds == bounds

@@ -599,6 +599,12 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
         FileSink(tmp_path / "file").check(_job())
 
 
+def test_only_a_sink_of_a_directory_has_one(tmp_path: Path) -> None:
+    assert FileSink(tmp_path / "out").directory == tmp_path / "out"
+    with pytest.raises(ConfigError, match="s3://bucket/x is not a directory"):
+        _ = FileSink("s3://bucket/x").directory
+
+
 def test_a_start_that_goes_on_needs_the_directory_of_before(tmp_path: Path) -> None:
     """A disk that is not mounted looks like an empty directory."""
     sink = FileSink(tmp_path / "out")

@@ -98,6 +98,8 @@ def test_an_upsert_updates_the_row_that_is_there_and_deletes_nothing(
         ("mysql+mysqldb://other@db:3306/shop", "mysql:db:3306/shop"),
         (POSTGRES, "postgresql:db:5432/shop"),
         ("postgresql+psycopg:///shop?host=/run/pg", "postgresql:/run/pg:5432/shop"),
+        ("mysql+pymysql://app@/shop?unix_socket=/run/my.sock", "mysql:/run/my.sock:3306/shop"),
+        ("mysql+pymysql://app@/shop", "mysql:localhost:3306/shop"),
         ("sqlite:////data/../data/shop.db", "sqlite:/data/shop.db"),
         ("postgresql+psycopg://app@db/sh@op", "postgresql:db:5432/sh@op"),
     ],

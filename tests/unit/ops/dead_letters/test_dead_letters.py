@@ -8,15 +8,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kafka_eos import Pipeline
+from kafka_eos.abc.context import JobContext
 from kafka_eos.cli import app
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRecordEncoder, encode_dead_letter
 from kafka_eos.core.errors import ConfigError, KafkaEosError
+from kafka_eos.core.ids import Term
 from kafka_eos.core.records import Headers, RawRecord, Record, RejectedRecord
-from kafka_eos.ops.dead_letters.replay_progress import expect_origin
+from kafka_eos.ops.dead_letters.replay_progress import ReplayTarget, expect_origin
 from kafka_eos.ops.dead_letters.replay_request import VARIABLE, ReplayRequest
 from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
 from kafka_eos.ops.dead_letters.text_output import OTHERS, DeadLetterSummary, as_json, format_dead_letter, readable
+from kafka_eos.ops.dead_letters.topics import find_dead_letter_topics
 from tests.broker.kafka_kit import batch
+from tests.kafka_log import Log
 
 APP = """
 from kafka_eos import Pipeline
@@ -126,6 +132,20 @@ def test_a_letter_of_a_record_that_never_existed_is_not_put_back(place: Mapping[
 
     with pytest.raises(ConfigError, match=said):
         expect_origin(_letter(**place), {2: 18})
+
+
+def test_a_replay_to_a_topic_that_does_not_exist_is_refused_before_anything_is_read() -> None:
+    pipeline = Pipeline("orders")
+    source = pipeline.source(KafkaSource("in"), name="a", on_error=dead_letter("refused"))
+    source.sink(KafkaSink("out", value=bytes), name="out")
+    topics = find_dead_letter_topics(pipeline.plan(), None)
+
+    with Log().served() as broker:
+        ctx = JobContext("orders", Term(1), {"bootstrap_servers": broker.address})
+        with pytest.raises(ConfigError, match="the topic 'nowhere' does not exist"):
+            ReplayTarget(topics, "nowhere", ctx)
+        with pytest.raises(ConfigError, match="is the topic of the dead letters"):
+            ReplayTarget(topics, "refused", ctx)
 
 
 @pytest.mark.parametrize(
