@@ -141,7 +141,7 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     if given:
         yield given
     elif pytestconfig.getoption("--broker") == "testcontainers":
-        from kafka_eos.devtools.broker.container import kafka_container
+        from kafka_eos.devtools.containers import kafka_container
 
         with kafka_container() as address:  # one a worker: the container ends with the process that started it
             yield address
@@ -170,7 +170,7 @@ def preparing_postgres(pytestconfig: pytest.Config) -> Iterator[str]:
 
 def _postgres(config: pytest.Config, prepared: int) -> Iterator[str]:
     if config.getoption("--postgres") == "testcontainers":
-        from tests.containers import postgres_container
+        from kafka_eos.devtools.containers import postgres_container
 
         with postgres_container(prepared) as conninfo:  # one a worker, as with Kafka
             yield conninfo

@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 
 NAMES = ("postgres", "postgres-that-prepares")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kafka_eos._util.jvm.jars import cache_dir, fetch_jars
 from kafka_eos._util.jvm.java import find_java
-from kafka_eos.devtools.demo.postgres import free_port, is_alive
+from kafka_eos.devtools.postgres import free_port, is_alive
 from tests.waiting import eventually
 
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dquarkus.http.host=127.0.0.1")

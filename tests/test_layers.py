@@ -52,7 +52,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "audit": "core _util abc config codecs protocol plan storage connectors runtime coordination spark",
     "ops": "core _util abc config plan storage connectors runtime savepoints coordination api",
     "devtools": "__init__ core _util config storage connectors runtime coordination monitoring api audit",
-    "pytest_plugin": "core abc codecs plan storage connectors runtime monitoring testing devtools",
+    "pytest_plugin": "core _util abc codecs plan storage connectors runtime monitoring testing devtools",
     "cli": "__init__ core _util abc config codecs protocol plan storage connectors runtime savepoints "
     "coordination monitoring spark api audit ops devtools",
     "__main__": "cli",
@@ -361,7 +361,7 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
         ),
         (
             "psycopg",
-            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.devtools.demo.postgres"},
+            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.devtools.postgres"},
         ),
         ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.codecs.registry.registry_client"}),
         ("deltalake", {"kafka_eos.connectors.delta.delta_log"}),

@@ -18,6 +18,10 @@ from kafka_eos.cli.output import echo
 from kafka_eos.monitoring.terminal.exit_codes import exit_on_error
 
 _COMMANDS = {
+    "init": (
+        "init:init",
+        "Create a project: a pipeline, its models, unit and integration tests, and files for Docker and CI.",
+    ),
     "run": ("run:run", "Run a pipeline with exactly-once guarantees, until it is stopped."),
     "stop": (
         "savepoints:stop",

@@ -1,9 +1,10 @@
 """The pytest plugin: a broker, topics, a run of a pipeline and a comparison of its output. pytest finds it by itself.
 
-    kafka_eos_broker   the address of a Kafka broker for tests
-    kafka_eos_topic    topics that one test has, with their records
-    run_pipeline       a run of a pipeline in memory, or as a real job on a broker
-    assert_output      compares outputs, and lists what is missing or too much
+    kafka_eos_broker    the address of a Kafka broker for tests
+    kafka_eos_postgres  the conninfo of a PostgreSQL for tests
+    kafka_eos_topic      topics that one test has, with their records
+    run_pipeline        a run of a pipeline in memory, or as a real job on a broker
+    assert_output       compares outputs, and lists what is missing or too much
 
 Rule: pytest imports this file in every project that has kafka_eos installed. So it imports nothing before a fixture is
 used, and all its options begin with ``--kafka-eos``.
@@ -23,22 +24,39 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("kafka-eos").addoption(
+    group = parser.getgroup("kafka-eos")
+    group.addoption(
         "--kafka-eos-broker",
         metavar="HOST:PORT|auto|local|testcontainers",
         help="broker of the fixture kafka_eos_broker: an address, or what starts one. Default: the variable "
         "KAFKA_EOS_TEST_BROKER, else auto: testcontainers if Docker runs, otherwise the local broker (Java 17)",
+    )
+    group.addoption(
+        "--kafka-eos-postgres",
+        metavar="CONNINFO|auto|local|testcontainers",
+        help="PostgreSQL of the fixture kafka_eos_postgres, in the same way. Default: the variable "
+        "KAFKA_EOS_TEST_POSTGRES, else auto; local is an installed one, or that of the wheel pgserver",
     )
 
 
 @pytest.fixture(scope="session")
 def kafka_eos_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a Kafka broker for tests; see ``--kafka-eos-broker``. It runs until the session ends."""
-    from kafka_eos.pytest_plugin.broker_choice import choose_broker, open_broker
+    from kafka_eos.pytest_plugin.servers import open_broker
 
-    wanted = choose_broker(pytestconfig.getoption("--kafka-eos-broker"))
-    with open_broker(wanted, lambda: tmp_path_factory.mktemp("kafka-eos-broker")) as address:
+    option = pytestconfig.getoption("--kafka-eos-broker")
+    with open_broker(option, lambda: tmp_path_factory.mktemp("kafka-eos-broker")) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def kafka_eos_postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the conninfo of a PostgreSQL for tests; see ``--kafka-eos-postgres``. It runs until the session ends."""
+    from kafka_eos.pytest_plugin.servers import open_postgres
+
+    option = pytestconfig.getoption("--kafka-eos-postgres")
+    with open_postgres(option, lambda: tmp_path_factory.mktemp("kafka-eos-postgres")) as conninfo:
+        yield conninfo
 
 
 @pytest.fixture

@@ -159,7 +159,8 @@ def _read(cluster: Cluster, topic: str) -> list[RawRecord]:
 def _run_to_end(program: Program, broker: str, parallelism: int, checkpoints: Path) -> None:
     command = [sys.executable, "-m", "kafka_eos", "run", str(program.app), "--until-caught-up"]
     command += ["--bootstrap-servers", broker, "--checkpoint-dir", str(checkpoints), "--parallelism", str(parallelism)]
-    command += ["--checkpoint-interval", "200ms"]
+    # An earlier test of this pipeline on this broker was another incarnation, whose checkpoints are gone.
+    command += ["--checkpoint-interval", "200ms", "--take-over"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -10,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.project import create_project
 from kafka_eos.pytest_plugin.outputs import AssertOutput
 from kafka_eos.pytest_plugin.pipeline_runs import PipelineRunner
 from kafka_eos.pytest_plugin.topics import TopicFactory
@@ -54,3 +57,18 @@ def test_a_topic_of_a_test_is_written_and_read(kafka_eos_topic: TopicFactory, as
 def test_a_topic_that_exists_is_left_alone(kafka_eos_topic: TopicFactory, topic: Callable[..., str]) -> None:
     with pytest.raises(ConfigError, match="already exists"):
         kafka_eos_topic(topic())
+
+
+@pytest.mark.parametrize(
+    "template", ["totals", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("join", "postgres", "lake"))]
+)
+def test_the_integration_test_of_a_new_project_passes(
+    template: str, tmp_path: Path, bootstrap: str, request: pytest.FixtureRequest
+) -> None:
+    create_project(tmp_path / "shop", template)
+    conninfo = request.getfixturevalue("database")() if template == "postgres" else "local"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_on_broker.py"]
+    command += [f"--kafka-eos-broker={bootstrap}", f"--kafka-eos-postgres={conninfo}"]
+    done = subprocess.run(command, cwd=tmp_path / "shop", capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 from tests.chaos import test_lake, test_tables
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import audit_passes, check_all, events, has_output, running, standing

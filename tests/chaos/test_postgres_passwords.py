@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 from tests.chaos import test_tables
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
 from tests.chaos.running import events, has_output, refused, standing

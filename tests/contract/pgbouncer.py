@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import psycopg
 from psycopg import conninfo
 
-from kafka_eos.devtools.demo.postgres import free_port
+from kafka_eos.devtools.postgres import free_port
 from tests.waiting import eventually
 
 

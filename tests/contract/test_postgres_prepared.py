@@ -20,7 +20,7 @@ from kafka_eos.connectors.postgres import connection as client
 from kafka_eos.connectors.postgres.sink import direct_insert as inserting
 from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, RestartFromCheckpoint, Retryable
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 from tests.contract.test_postgres_sink import (
     A,
     Account,

@@ -42,7 +42,7 @@ from kafka_eos.coordination.epochs import EpochCommitter
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing.list_source import ListOrigin

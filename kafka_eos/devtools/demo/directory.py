@@ -27,7 +27,7 @@ from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.demo.faults import FAULT_PROFILES
-from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.devtools.postgres import PostgresServer
 
 _NEEDED_BYTES = 2 * 1024**3
 _END_SECONDS = 10.0

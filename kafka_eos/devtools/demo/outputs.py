@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.demo.directory import DemoDirectory
-from kafka_eos.devtools.demo.postgres import PostgresServer, create_server_directory
+from kafka_eos.devtools.postgres import PostgresServer, create_server_directory
 
 
 @dataclass(frozen=True, slots=True)

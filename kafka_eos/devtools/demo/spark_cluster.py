@@ -18,7 +18,7 @@ from kafka_eos._util import parent_death
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.demo.directory import children_of
-from kafka_eos.devtools.demo.postgres import free_port
+from kafka_eos.devtools.postgres import free_port
 
 WORKERS = 2
 _PATIENCE = 120.0

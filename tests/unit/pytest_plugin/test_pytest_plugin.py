@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.pytest_plugin.broker_choice import choose_broker
 from kafka_eos.pytest_plugin.outputs import AssertOutput, assert_output
 from kafka_eos.pytest_plugin.pipeline_runs import PipelineRunner
+from kafka_eos.pytest_plugin.servers import choose
 
 LATE = """
 from kafka_eos import OutputTag, Pipeline, agg, bounded, tumbling
@@ -92,10 +92,11 @@ def test_outputs_of_a_key_are_compared_in_order() -> None:
 def test_the_option_precedes_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_EOS_TEST_BROKER", "one:9092")
 
-    assert choose_broker("local") == "local"
-    assert choose_broker(None) == "one:9092"
-    with pytest.raises(ConfigError, match="'docker' must be auto, local, testcontainers or the address"):
-        choose_broker("docker")
+    wanted = "KAFKA_EOS_TEST_BROKER", "--kafka-eos-broker", "HOST:PORT"
+    assert choose("local", *wanted) == "local"
+    assert choose(None, *wanted) == "one:9092"
+    with pytest.raises(ConfigError, match="'docker' must be auto, local, testcontainers or an address: HOST:PORT"):
+        choose("docker", *wanted)
 
 
 def test_a_file_is_found_below_the_root_of_the_tests(tmp_path: Path, run_pipeline: PipelineRunner) -> None:

@@ -134,13 +134,7 @@ class PostgresServer:
 
     def answers(self) -> bool:
         """Return whether the server accepts connections."""
-        import psycopg  # of an extra
-
-        try:
-            psycopg.connect(self.conninfo, connect_timeout=5).close()
-        except psycopg.OperationalError:
-            return False
-        return True
+        return accepts_connections(self.conninfo)
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """Return when it has ended. SIGQUIT is a crash: the next start recovers. SIGINT shuts down."""
@@ -161,6 +155,17 @@ class PostgresServer:
 
     def _log_tail(self) -> str:
         return "\n".join((self.home / "log").read_text(errors="replace").splitlines()[-10:])
+
+
+def accepts_connections(conninfo: str) -> bool:
+    """Return whether a server accepts connections."""
+    import psycopg  # of an extra
+
+    try:
+        psycopg.connect(conninfo, connect_timeout=5).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A Kafka broker in Docker: the official image with the settings of the local broker. Needs testcontainers."""
+"""A Kafka broker and a PostgreSQL in Docker: the official images, for tests. Needs testcontainers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker.readiness import is_ready
 from kafka_eos.devtools.broker.settings import free_ports, server_properties
 from kafka_eos.devtools.broker.wait_until import wait_until
+from kafka_eos.devtools.postgres import accepts_connections
 
 IMAGE = "apache/kafka:4.3.0"
+POSTGRES = "postgres:17"
 _SECONDS = 120.0
 
 
@@ -43,3 +45,17 @@ def kafka_container() -> Iterator[str]:
         if not wait_until(lambda: is_ready(port), _SECONDS):
             raise ConfigError(f"{IMAGE} does not respond on port {port} after {_SECONDS:.0f} s; look at docker logs")
         yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def postgres_container(prepared: int = 0) -> Iterator[str]:
+    """Run the image and yield its conninfo. ``prepared``: transactions that it lets be prepared."""
+    from testcontainers.core.container import DockerContainer
+
+    (port,) = free_ports(1)
+    container = DockerContainer(POSTGRES).with_bind_ports(5432, port).with_env("POSTGRES_HOST_AUTH_METHOD", "trust")
+    conninfo = f"host=127.0.0.1 port={port} user=postgres dbname=postgres"
+    with container.with_command(f"postgres -c max_prepared_transactions={prepared}"):
+        if not wait_until(lambda: accepts_connections(conninfo), _SECONDS):
+            raise ConfigError(f"{POSTGRES} does not respond on port {port} after {_SECONDS:.0f} s; look at docker logs")
+        yield conninfo
