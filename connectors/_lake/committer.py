@@ -39,7 +39,7 @@ from kafka_eos.connectors._lake.file_names import LakeCommittable, describe_key
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMetadata, DataFile, LakeIncarnation, LakeTable
 from kafka_eos.connectors._lake.row_replacement import FileReplacement, explain_mismatch, rewrite_files
-from kafka_eos.connectors.files.file_names import PartId
+from kafka_eos.connectors.files.file_names import PartId, parse_registration
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
@@ -227,7 +227,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
     def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
         """List incarnations by registrations and staged files."""
         with map_errors(Retryable, f"look into {self._table.display_name}"):
-            known = map(names.parse_registration, self._store.notes())
+            known = map(parse_registration, self._store.notes())
             registered = [of[1] for of in known if of and of[0] == ctx.job]
         newest: dict[JobIdentity | None, StagedOutput] = {}
         for item in self.list_staged(ctx):

@@ -30,7 +30,6 @@ from typing import Final
 from urllib.parse import unquote
 
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION, PartId, PartState
-from kafka_eos.connectors.files.file_names import parse_registration as parse_file_registration
 from kafka_eos.connectors.files.file_names import registration_name as file_registration_name
 from kafka_eos.connectors.files.sink.s3_names import name_of
 from kafka_eos.core.errors import CorruptCheckpoint
@@ -76,12 +75,6 @@ def noted(name: str) -> PartId | None:
 def build_registration_name(job: str, identity: JobIdentity) -> str:
     """Return the name of an incarnation's registration file."""
     return f"{CONTROL}/{file_registration_name(job, identity)}"
-
-
-def parse_registration(name: str) -> tuple[str, JobIdentity] | None:
-    """Return job and identity of a registration, given without its directory; None if the name is not one."""
-    found = parse_file_registration(name)
-    return None if found is None else found[:2]
 
 
 def trial(job: str, term: Term) -> str:

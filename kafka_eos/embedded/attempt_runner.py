@@ -204,8 +204,6 @@ class AttemptRunner:
         self._observe("restoring", **self._preparation.summary)
 
     def _wait(self) -> None:
-        if self._ended is not None:
-            return
         try:
             due = min(self._attempt.next_trigger_at, self._drift.due)
             event = self._events.get(timeout=min(max(due - time.monotonic(), 0.0005), _LOOK))

@@ -358,7 +358,8 @@ class OperatorChain:
         """Return the function that opens the broadcast states of a node."""
         if not isinstance(node, AnyBroadcastNode):
             return no_broadcast
-        above = self._plan.node(node.inputs[0])
+        (owner,) = node.inputs
+        above = self._plan.node(owner)
         return lambda descriptor: backends[above.name].value(replace(descriptor, definition=above.definition))
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:
