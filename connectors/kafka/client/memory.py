@@ -14,6 +14,11 @@ from kafka_eos.core.errors import ConfigError
 
 SHARE: Final = 128 << 20
 """Most bytes of a share: more memory does not increase throughput."""
+_BYTES_PER_RECORD: Final = 400
+"""Bytes of a small record in librdkafka: its own 270 or so, which no setting of librdkafka counts, and the payload."""
+_FEWEST_RECORDS: Final = 64
+_SMALLEST_RESPONSE: Final = 256 << 10
+_LARGEST_RESPONSE: Final = 1 << 20
 _LARGEST_RECORD: Final = 1_000_000
 """librdkafka's default of ``message.max.bytes``."""
 
@@ -24,12 +29,22 @@ def share_of(ctx: JobContext) -> int:
     return min(SHARE, configured) if isinstance(configured, int) else SHARE
 
 
-def read_ahead(share: int) -> dict[str, Any]:
-    """Return the settings of a consumer that stops fetching once it holds ``share`` bytes.
+def read_ahead(share: int, partitions: int) -> dict[str, Any]:
+    """Return the settings of a consumer that stops fetching once it holds ``share`` bytes of ``partitions``.
 
-    librdkafka lowers ``fetch.max.bytes``, the size of one response, along with it.
+    - ``queued.max.messages.kbytes`` bounds the payload of all partitions. librdkafka lowers ``fetch.max.bytes``, the
+      size of one response, along with it.
+    - ``queued.min.messages`` bounds the number of records of each partition, because small records take more memory
+      than their payload.
+    - ``fetch.message.max.bytes`` bounds the part of each partition in a response. A response arrives whole after the
+      consumer has stopped fetching, and compressed: its records are several times as large.
     """
-    return {"queued.max.messages.kbytes": max(1, share >> 10)}
+    several = max(1, partitions)
+    return {
+        "queued.max.messages.kbytes": max(1, share >> 10),
+        "queued.min.messages": max(_FEWEST_RECORDS, share // (_BYTES_PER_RECORD * several)),
+        "fetch.message.max.bytes": min(_LARGEST_RESPONSE, max(_SMALLEST_RESPONSE, share // (5 * several))),
+    }
 
 
 def queue(share: int) -> dict[str, Any]:

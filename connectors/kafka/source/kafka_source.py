@@ -63,8 +63,6 @@ _SHOWN_WITHIN = 2.0
 """Seconds to report an epoch's offsets: nothing depends on them, and the next epoch waits for it."""
 _READ: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 5,
-    "queued.min.messages": 200_000,
-    "fetch.message.max.bytes": 4_194_304,
     "fetch.wait.max.ms": 100,
 }
 _READ_ALWAYS: Mapping[str, Any] = {
@@ -356,7 +354,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         self._topics.check(positions)
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
-        defaults = {**_READ, **SPOKEN, **read_ahead(share_of(ctx.job))}
+        defaults = {**_READ, **SPOKEN, **read_ahead(share_of(ctx.job), len(positions))}
         config = partial(where.build_client_config, defaults, {**_READ_ALWAYS, "group.id": group})
         reject = partial(ctx.services.reject_record, ctx.operator)
         left_out = partial(ctx.services.count_filtered, ctx.operator)

@@ -27,7 +27,7 @@ MB = 1 << 20
 def _held(share: int, **config: Any) -> tuple[int, int]:
     """Bytes that a consumer and a producer may hold."""
     cluster = Cluster("a:1", config)
-    consumer = cluster.build_client_config(read_ahead(share), {})
+    consumer = cluster.build_client_config(read_ahead(share, 1), {})
     producer = producer_config(cluster, 60_000, share)
     return consumer["queued.max.messages.kbytes"] * 1024, producer["queue.buffering.max.kbytes"] * 1024
 
@@ -94,3 +94,20 @@ def test_a_queue_that_could_never_hold_the_largest_record_is_refused(config: dic
 
     with pytest.raises(ConfigError, match=r"kafka_memory.*message\.max\.bytes"):
         producer_config(Cluster("a:1", config), 60_000, share)
+
+
+@given(st.integers(1, SHARE), st.integers(1, 2_000))
+def test_read_ahead_counts_what_librdkafka_keeps_of_each_record(share: int, partitions: int) -> None:
+    settings = read_ahead(share, partitions)
+
+    records = settings["queued.min.messages"] * partitions
+    assert records * 400 <= max(share, 64 * 400 * partitions)
+    assert 256 << 10 <= settings["fetch.message.max.bytes"] <= 1 << 20
+    assert settings["fetch.message.max.bytes"] * partitions <= max(share / 5, (256 << 10) * partitions)
+
+
+def test_a_reader_divides_its_share_between_its_partitions() -> None:
+    one, four = read_ahead(64 * MB, 1), read_ahead(64 * MB, 4)
+
+    assert one["queued.min.messages"] // 4 == four["queued.min.messages"] == 41_943
+    assert one["queued.max.messages.kbytes"] == four["queued.max.messages.kbytes"] == 64 << 10
