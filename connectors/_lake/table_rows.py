@@ -5,34 +5,19 @@ Rule: the table defines its columns; a value that a column would change is rejec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from kafka_eos.connectors._lake.lake_table import TableSpec
-from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout, arrow_type
+from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout, family, find_misfits
 from kafka_eos.connectors.files.formats.record_fields import fields_of
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
 
 _ID: Final = b"PARQUET:field_id"
-_FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
-    ("a bool", kinds.is_boolean),
-    ("an integer", kinds.is_integer),
-    ("a float", kinds.is_floating),
-    ("a decimal", kinds.is_decimal),
-    ("a text", lambda tp: kinds.is_string(tp) or kinds.is_large_string(tp) or kinds.is_string_view(tp)),
-    ("bytes", lambda tp: kinds.is_binary(tp) or kinds.is_large_binary(tp) or kinds.is_binary_view(tp)),
-    ("a time", kinds.is_timestamp),
-    ("a date", kinds.is_date),
-    ("a list", lambda tp: kinds.is_list(tp) or kinds.is_large_list(tp)),
-    ("a map", kinds.is_map),
-    ("a struct", kinds.is_struct),
-)
-_TAKEN: Final = {("an integer", "a float"), ("an integer", "a decimal")}
-"""Pairs of families: values of the first may go into a column of the second if they are the same number."""
 
 
 def layout_of(fit: TableSpec, value: Any, table: str) -> ArrowLayout:
@@ -66,7 +51,7 @@ def explain_schema_change(fit: TableSpec, then: pa.Schema, partition: Mapping[st
         if known not in there:
             return f"its column {at} was dropped or replaced"
         at, has = there[known]
-        if _family(has.type) != _family(field.type):
+        if family(has.type) != family(field.type):
             return f"its column {at} is {has.type} now, and was {field.type}"
     unset = [at for known, (at, field) in there.items() if not field.nullable and known not in given]
     return f"its new column {', '.join(unset)} may not be null" if unset else None
@@ -105,12 +90,4 @@ def _misfits(schema: pa.Schema, value: Any) -> Iterator[str]:
         yield f"it has no column {', '.join(missing)} (it has {', '.join(schema.names)})"
     if unset := [field.name for field in schema if not field.nullable and field.name not in fields]:
         yield f"its column {', '.join(unset)} may not be null, and no field is for it"
-    for name, tp in fields.items():
-        if name in schema.names and (made := arrow_type(tp)) is not None:
-            has, gets = _family(schema.field(name).type), _family(made)
-            if has != gets and (gets, has) not in _TAKEN:
-                yield f"its column {name} is {has} ({schema.field(name).type}), and the field is {gets}"
-
-
-def _family(tp: pa.DataType) -> str:
-    return next((name for name, applies in _FAMILIES if applies(tp)), str(tp))
+    yield from find_misfits(fields, schema)

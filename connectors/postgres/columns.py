@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
+import pydantic
 
 from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
 from kafka_eos.core.errors import ConfigError
@@ -27,6 +28,8 @@ _TYPES: Final[Mapping[type, str]] = {
     bytes: "bytea",
     decimal.Decimal: "numeric",
     datetime.datetime: "timestamp with time zone",
+    pydantic.AwareDatetime: "timestamp with time zone",
+    pydantic.NaiveDatetime: "timestamp without time zone",
     datetime.date: "date",
     datetime.time: "time",
     datetime.timedelta: "interval",
@@ -84,14 +87,14 @@ def _declared(model: Any) -> list[ModelColumn]:
             f"value={type_name(model)}: the rows of a table must be pydantic models, msgspec "
             'Structs or dataclasses; for streams of dicts omit value and pass columns=("a", "b")'
         )
-    hints = typing.get_type_hints(model)
+    hints, annotated = typing.get_type_hints(model), typing.get_type_hints(model, include_extras=True)
     if is_model(model):
         names = list(model.model_fields)
     elif issubclass(model, msgspec.Struct):
         names = list(model.__struct_fields__)
     else:
         names = [field.name for field in dataclasses.fields(model)]
-    return [ModelColumn(name, *_column_type(hints[name]), declared=hints[name]) for name in names]
+    return [ModelColumn(name, *_column_type(annotated[name]), declared=hints[name]) for name in names]
 
 
 def _column_type(tp: Any) -> tuple[str, bool, type | None]:
@@ -103,7 +106,7 @@ def _column_type(tp: Any) -> tuple[str, bool, type | None]:
         return "", True, None
     origin, args = typing.get_origin(tp), typing.get_args(tp)
     if origin is typing.Annotated:
-        return _column_type(args[0])
+        return _of_class(_zoned(args)) if args[0] is datetime.datetime else _column_type(args[0])
     if origin in (typing.Union, types.UnionType):
         others = [_column_type(arg) for arg in args if arg is not type(None)]
         return _only(each[0] for each in others) or "", type(None) in args, _only(each[2] for each in others)
@@ -112,6 +115,14 @@ def _column_type(tp: Any) -> tuple[str, bool, type | None]:
     if isinstance(origin or tp, type):
         return _of_class(origin or tp)
     return "", False, None
+
+
+def _zoned(annotated: Sequence[Any]) -> type:
+    """Return the class that says whether annotated datetimes have a zone, if msgspec's ``Meta(tz=…)`` does."""
+    zones = {meta.tz for meta in annotated[1:] if isinstance(meta, msgspec.Meta)}
+    if True in zones:
+        return pydantic.AwareDatetime
+    return pydantic.NaiveDatetime if False in zones else datetime.datetime
 
 
 def _of_class(cls: type | None) -> tuple[str, bool, type | None]:

@@ -105,7 +105,7 @@ class JsonCodec(Codec[T]):
 
     def _is_equal(self, back: Any, value: Any) -> bool:
         undeclared = self._undeclared
-        return is_equal(back, value, self.type) and (
+        return is_equal(back, value) and (
             undeclared is None or undeclared.are_plain([value]) or undeclared.are_unchanged(value, back)
         )
 
@@ -173,7 +173,7 @@ def json_codec_of(tp: Any) -> JsonCodec[Any]:
 
 def _model_functions(model: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     to_json = model.__pydantic_serializer__.to_json
-    return lambda value: to_json(value, by_alias=True), model.__pydantic_validator__.validate_json
+    return lambda value: to_json(value, by_alias=True, warnings=False), model.__pydantic_validator__.validate_json
 
 
 def _msgspec_coders(tp: Any) -> tuple[msgspec.json.Encoder, msgspec.json.Decoder[Any]]:

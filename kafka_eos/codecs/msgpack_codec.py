@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.returned_values import is_returned
+from kafka_eos.codecs.returned_values import is_equal
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -81,7 +81,7 @@ class MsgpackCodec(Codec[T]):
             expect_same_times(back, value, in_utc=plain is value)
         if undeclared is not None and not undeclared.are_unchanged(value, back):
             raise ValueError(f"{value!r:.200} would come back as {back!r:.200}: declare the type of its contents")
-        if self.type is not Any and not is_returned(back, value, self.type):
+        if self.type is not Any and not is_equal(back, value):
             raise ValueError(f"{value!r:.200} would come back as {back!r:.200}: it is not of its declared type")
         return data
 

@@ -5,22 +5,15 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-import uuid
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-import msgspec
 import pydantic
 
 from kafka_eos.codecs.time_zones import same_time
-from kafka_eos.codecs.type_inspection import field_names, from_plain, is_record
+from kafka_eos.codecs.type_inspection import field_names, is_record
 
-_KEPT: Final = (
-    *(bytes, bytearray, decimal.Decimal, uuid.UUID),
-    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
-)
-"""Types that are compared directly, not by their texts."""
 _NAN: Final = object()
 
 
@@ -71,51 +64,48 @@ def _rank(item: tuple[Any, Any]) -> tuple[str, str]:
     return type(item[0]).__name__, repr(item[0])
 
 
-def is_equal(back: Any, value: Any, tp: Any) -> bool:
-    """Return whether both are equal as values of a declared type: as their class says, or in all their fields.
+def is_equal(back: Any, value: Any) -> bool:
+    """Return whether both are equal: as ``==`` says, or in all their fields, with NaN equal to NaN.
 
-    A field may come back as another class that its type allows: an int as a float, or a tuple as a list if it is
-    declared as a Sequence.
+    An int may come back as an equal float, which its declared type is, and a value of a subclass as its base class. A
+    tuple or a set that comes back as a list is another value.
     """
     try:
         if back == value:
             return True
     except ArithmeticError:  # a signaling NaN
         pass
-    found, given = _fields(back), _fields(value)
-    if isinstance(value, pydantic.BaseModel):
-        return unchanged(found, given)
-    as_declared = _fields(msgspec.convert(given, tp, dec_hook=from_plain))
-    # The conversion drops unknown fields.
-    return bool(
-        _comparable(found) == _comparable(as_declared)
-        and _comparable(found, lists=True) == _comparable(given, lists=True)
-    )
-
-
-def is_returned(back: Any, value: Any, tp: Any) -> bool:
-    """Return whether a decoded value is the encoded one; False too for one that is not of its declared type."""
     try:
-        return is_equal(back, value, tp)
-    except (ValueError, TypeError, RecursionError, NotImplementedError):
+        return bool(_comparable(back) == _comparable(value))
+    except (AttributeError, ValueError, TypeError, RecursionError):
         return False
 
 
-def _comparable(plain: Any, *, lists: bool = False) -> Any:
-    """Return plain data in which NaN equals itself; ``lists``: with lists in place of tuples."""
-    if isinstance(plain, float) and math.isnan(plain):
-        return _NAN
-    if isinstance(plain, decimal.Decimal):
-        return plain.as_tuple() if plain.is_nan() else plain
-    if isinstance(plain, list | tuple):
-        items = [_comparable(each, lists=lists) for each in plain]
-        return items if lists or isinstance(plain, list) else tuple(items)
-    if isinstance(plain, dict):
-        return {_comparable(key): _comparable(each, lists=lists) for key, each in plain.items()}
-    return plain
+def _written_fields(model: pydantic.BaseModel) -> dict[str, Any]:
+    """Return what is written of a model. A computed field may come back as an extra one."""
+    cls = type(model)
+    fields = {name: vars(model).get(name) for name, field in cls.model_fields.items() if not field.exclude}
+    computed = {name: getattr(model, name) for name in cls.model_computed_fields}
+    return fields | computed | (model.__pydantic_extra__ or {})
 
 
-def _fields(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
+    """Return data in which NaN equals itself, and records of one class are compared by their fields."""
+    if isinstance(value, float):
+        return _NAN if math.isnan(value) else value
+    if isinstance(value, decimal.Decimal):
+        return value.as_tuple() if value.is_nan() else value
+    if isinstance(value, list):
+        return [*map(_comparable, value)]
+    if isinstance(value, tuple):
+        return (*map(_comparable, value),)
+    if isinstance(value, set | frozenset):
+        return {*map(_comparable, value)}
+    if isinstance(value, dict):
+        return {_comparable(key): _comparable(each) for key, each in value.items()}
+    cls: Any = type(value)
     if isinstance(value, pydantic.BaseModel):
-        return value.model_dump(warnings=False)
-    return msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_fields)
+        return cls, {name: _comparable(each) for name, each in _written_fields(value).items()}
+    if is_record(cls):
+        return cls, *(_comparable(getattr(value, name)) for name in field_names(cls))
+    return value

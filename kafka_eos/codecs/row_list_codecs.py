@@ -19,7 +19,7 @@ from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
 from kafka_eos.codecs.plain_models import PlainModel
-from kafka_eos.codecs.returned_values import is_returned
+from kafka_eos.codecs.returned_values import is_equal
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -92,7 +92,7 @@ class MsgpackListCodec(ListCodec[T]):
             if decoded == [*values]:
                 return
         for back, value in zip(decoded, values, strict=True):
-            if not is_returned(back, value, self.type):
+            if not is_equal(back, value):
                 raise ValueError(f"{value!r:.200} would arrive as {back!r:.200}: it is not of its declared type")
 
     def decode(self, data: bytes) -> list[T]:

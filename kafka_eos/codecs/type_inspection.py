@@ -139,7 +139,7 @@ def _known(tp: type) -> dict[str, Any]:
 def to_plain(value: object) -> object:
     """Convert a pydantic model inside another type: a hook for msgspec."""
     if isinstance(value, pydantic.BaseModel):
-        return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True)
+        return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True, warnings=False)
     raise NotImplementedError(f"values of type {type(value).__name__} cannot be encoded")
 
 

@@ -51,7 +51,7 @@ class RawRecord:
     """Milliseconds since the Unix epoch; -1 if the record has none."""
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: tuple[tuple[str, bytes | None], ...]
 
     @property
     def location(self) -> str:

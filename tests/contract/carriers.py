@@ -36,6 +36,7 @@ from kafka_eos.codecs.json_schema.registry_language import json_schema
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink, FileSource
+from kafka_eos.connectors.files.formats import Format
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -175,6 +176,17 @@ def by_file(form: str) -> Carrier:
             rejected = written(FileSink(Path(directory), value=tp, format=form), values)
             source = FileSource[Any](Path(directory), value=None if tp is Any else tp, format=form)
             return read_all(source), rejected
+
+    return carry
+
+
+def by_schema(given: Format) -> Carrier:
+    """Dicts in files whose columns the format declares."""
+
+    def carry(tp: Any, values: Sequence[Any]) -> tuple[list[Any], set[int]]:
+        with TemporaryDirectory() as directory:
+            rejected = written(FileSink(Path(directory), format=given), values)
+            return read_all(FileSource[Any](Path(directory), format=given.extension)), rejected
 
     return carry
 

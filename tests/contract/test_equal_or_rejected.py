@@ -12,16 +12,21 @@ import enum
 import math
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pydantic
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafka_eos.codecs import AvroCodec, JsonCodec, protobuf, state_codec
+from kafka_eos.connectors.files import Avro, Parquet
+from kafka_eos.connectors.postgres.columns import columns_of
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import Provenance
 from kafka_eos.core.records import Record
@@ -37,6 +42,7 @@ from tests.contract.carriers import (
     by_ledger,
     by_postgres,
     by_request,
+    by_schema,
     by_sqlite,
     by_table,
     is_same,
@@ -244,6 +250,155 @@ def test_a_value_comes_back_equal_or_is_rejected(carrier: str, tp: Any) -> None:
     carried()
 
 
+class Part(msgspec.Struct):
+    amount: int
+
+
+class PartModel(pydantic.BaseModel):
+    amount: int
+
+
+class Mixed(msgspec.Struct, kw_only=True):
+    """A row of fields that each hold a value of any class."""
+
+    id: int
+    text: str | None = None
+    number: int | None = None
+    share: float | None = None
+    paid: bool | None = None
+    raw: bytes | None = None
+    day: datetime.date | None = None
+    at: datetime.datetime | None = None
+    whose: uuid.UUID | None = None
+    kind: Kind | None = None
+    many: list[int] | None = None
+    kinds: list[Kind] | None = None
+    by_name: dict[str, int] | None = None
+    within: Part | None = None
+
+
+class MixedLine(msgspec.Struct, kw_only=True):
+    """What has a cell in CSV."""
+
+    id: int
+    text: str | None = None
+    number: int | None = None
+    share: float | None = None
+    paid: bool | None = None
+    at: datetime.datetime | None = None
+    whose: uuid.UUID | None = None
+    kind: Kind | None = None
+    many: list[int] | None = None
+    by_name: dict[str, int] | None = None
+    within: Part | None = None
+
+
+class MixedModel(pydantic.BaseModel):
+    id: int
+    text: str | None = None
+    number: int | None = None
+    paid: bool | None = None
+    at: datetime.datetime | None = None
+    whose: uuid.UUID | None = None
+    many: list[int] | None = None
+    by_name: dict[str, int] | None = None
+    within: PartModel | None = None
+
+
+class Tone(enum.Enum):
+    """Its members equal none of their values."""
+
+    LOW = "a"
+    HIGH = 1
+
+
+JUNE: Final = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
+OF_ALL_CLASSES: Final = (
+    "a", "1", "paid", "2026-06-01", str(uuid.UUID(int=5)), 1, True, 1.0, 1.5, decimal.Decimal(1), b"a", bytearray(b"a"),
+    JUNE, JUNE.replace(tzinfo=None), JUNE.date(), JUNE.time(), datetime.timedelta(1), uuid.UUID(int=5), Kind.PAID,
+    Tone.LOW, Tone.HIGH, [1], (1,), {1}, frozenset({1}), [True], [1.0], ["1"], [[1]], ["paid"], [Kind.PAID],
+    {"a": 1}, {1: 1}, {"a": "1"}, [("a", 1)], {"amount": 1}, Part(1), PartModel(amount=1),
+)  # fmt: skip
+IN_COLUMNS: Final = Parquet(
+    schema=pa.schema([
+        ("id", pa.int64()), ("text", pa.string()), ("number", pa.int64()), ("share", pa.float64()),
+        ("paid", pa.bool_()), ("raw", pa.binary()), ("price", pa.decimal128(9, 2)), ("at", pa.timestamp("us", "UTC")),
+        ("many", pa.list_(pa.int64())), ("by_name", pa.map_(pa.string(), pa.int64())),
+        ("within", pa.struct([("amount", pa.int64())])),
+    ])
+)  # fmt: skip
+IN_AVRO: Final = Avro(
+    schema={
+        "type": "record",
+        "name": "Row",
+        "fields": [
+            {"name": "id", "type": "long"},
+            *(
+                {"name": name, "type": ["null", tp], "default": None}
+                for name, tp in {
+                    "text": "string", "number": "long", "share": "double", "paid": "boolean", "raw": "bytes",
+                    "many": {"type": "array", "items": "long"}, "by_name": {"type": "map", "values": "long"},
+                    "within": {"type": "record", "name": "Part", "fields": [{"name": "amount", "type": "long"}]},
+                }.items()
+            ),
+        ],
+    }
+)  # fmt: skip
+MIXED: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
+    "JSON": (by_codec(JsonCodec), (Mixed, MixedModel)),
+    "JSON Schema": (by_codec(ValidatedJson), (Mixed, MixedModel)),
+    "Avro": (by_codec(AvroCodec), (Mixed, MixedModel)),
+    "state": (by_codec(state_codec), (Mixed, MixedModel)),
+    "exchange": (by_codec(ExchangeCodec), (Mixed, MixedModel)),
+    "JSON lines": (by_file("jsonl"), (Mixed,)),
+    "CSV": (by_file("csv"), (MixedLine,)),
+    "Avro files": (by_file("avro"), (Mixed, MixedModel)),
+    "Parquet": (by_file("parquet"), (Mixed, MixedModel)),
+    "HTTP": (by_request, (Mixed,)),
+    "Delta": (by_delta, (Mixed,)),
+    "Iceberg": (by_iceberg, (Mixed,)),
+    "dicts in Parquet": (by_schema(IN_COLUMNS), (IN_COLUMNS,)),
+    "dicts in Avro": (by_schema(IN_AVRO), (IN_AVRO,)),
+    "PostgreSQL": (None, (Mixed,)),
+}
+"""Carriers, with the types of their rows, or the format that declares the columns of dicts."""
+
+
+@pytest.mark.parametrize(
+    ("carrier", "tp"), [(name, tp) for name, (_, types) in MIXED.items() for tp in types],
+    ids=lambda given: given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__),
+)  # fmt: skip
+def test_a_value_of_another_class_than_its_field_is_rejected_unless_it_equals_one(
+    carrier: str, tp: Any, request: pytest.FixtureRequest
+) -> None:
+    carry, _ = MIXED[carrier]
+    if carrier == "PostgreSQL":
+        columns = {column.name: column.type for column in columns_of(Mixed, None)}
+        carry = by_postgres(request.getfixturevalue("database")(), columns)
+    names, make = _fields_and_maker(tp)
+    cells = [(name, value) for name in names for value in OF_ALL_CLASSES]
+
+    back, rejected = carry(tp, [make(id=number, **{name: value}) for number, (name, value) in enumerate(cells)])
+
+    kept = [cell for number, cell in enumerate(cells) if number not in rejected]
+    assert {name for name, _ in kept} == {*names}
+    for row, (name, value) in zip(back, kept, strict=True):
+        found = row[name] if isinstance(row, dict) else getattr(row, name)
+        assert found == value, (name, value, found)
+
+
+def _fields_and_maker(tp: Any) -> tuple[list[str], Callable[..., Any]]:
+    if isinstance(tp, Parquet):
+        return [name for name in tp.schema.names if name != "id"], dict
+    if isinstance(tp, Avro):
+        assert tp.schema is not None
+        return [field["name"] for field in tp.schema["fields"][1:]], dict
+    if issubclass(tp, msgspec.Struct):
+        return [*tp.__struct_fields__[1:]], tp
+    names = [*tp.model_fields][1:]
+    return names, partial(tp.model_construct, **dict.fromkeys(names))
+
+
 class Purchase(msgspec.Struct):
     id: int
     price: decimal.Decimal
@@ -264,10 +419,12 @@ IN_MILLIS: Final = st.integers(-3_000_000, 3_000_000).map(lambda n: datetime.tim
 purchases = st.builds(
     Purchase,
     st.just(0),
-    st.decimals(-1000, 1000, places=3) | st.decimals(),
-    st.floats(width=32) | st.floats(),
+    st.decimals(-1000, 1000, places=3) | st.decimals() | st.integers(-9, 9) | st.floats(),
+    st.floats(width=32) | st.floats() | st.integers(-9, 9),
     st.dates() | st.datetimes(),
-    st.datetimes(timezones=st.just(datetime.UTC)).map(lambda at: at.replace(microsecond=at.microsecond // 500 * 500)),
+    st.datetimes(timezones=st.none() | st.just(datetime.UTC)).map(
+        lambda at: at.replace(microsecond=at.microsecond // 500 * 500)
+    ),
     IN_MILLIS,
     st.text(max_size=6),
     st.binary(),

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import psycopg
+import pydantic
 import pytest
 
 from kafka_eos._util.retry import Retrier
@@ -440,13 +441,14 @@ def test_a_sink_that_the_table_cannot_serve_is_refused(
 
 
 FITS = {
-    "number": "smallint numeric real", "ratio": "real numeric", "flag": "boolean", "text": "text char(3) jsonb",
+    "number": "smallint", "ratio": "real", "flag": "boolean", "text": "text char(3) jsonb",
     "data": "bytea", "money": "numeric", "at": "timestamp", "day": "date", "span": "interval", "id": "uuid",
     "color": "varchar(9)", "tags": "jsonb text[] int[]", "account": "json jsonb", "maybe": "int",
 }  # fmt: skip
 MISFITS = {
-    "number": "uuid inet int[] boolean date text", "ratio": "int uuid boolean text", "flag": "int numeric date text",
-    "text": "int uuid date inet", "data": "int uuid text", "money": "uuid money int text",
+    "number": "uuid inet int[] boolean date text numeric numeric(5,0) real", "ratio": "int uuid boolean text numeric",
+    "flag": "int numeric date text",
+    "text": "int uuid date inet", "data": "int uuid text", "money": "uuid money int text real",
     "at": "int uuid boolean date time text", "day": "int uuid timestamptz text", "span": "int boolean time text",
     "id": "int bigint date text", "color": "int", "tags": "int uuid text", "account": "text int text[]",
     "maybe": "uuid",
@@ -463,10 +465,51 @@ def test_a_column_that_takes_no_value_of_its_field_is_refused_and_one_that_may_i
     for tp in FITS[column].split():
         sink(tp).check(job())
     for tp in MISFITS.get(column, "").split():
-        with pytest.raises(
-            ConfigError, match=f"its column {column} has type .*, which cannot store .*: change one of the two"
-        ):
+        said = f"its column {column} has type .* and cannot return the field's type .*: (declare|change)"
+        with pytest.raises(ConfigError, match=said):
             sink(tp).check(job())
+
+
+class Measured(msgspec.Struct):
+    number: int
+    ratio: float
+    exact: Decimal
+    local: pydantic.NaiveDatetime
+    instant: Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ("number numeric(9,0)", "returns a Decimal, .* type int: declare .* a Decimal, or change the column to bigint"),
+        ("ratio numeric", "returns a Decimal, .* type float: declare .* a Decimal, or .* to double precision"),
+        ("exact real", "returns a float, .* type Decimal: declare .* a float, or change the column to numeric"),
+        ("local timestamptz", "returns a datetime with a zone, .*: declare .* to timestamp without time zone"),
+        ("instant timestamp", "returns a datetime without a zone, .*: declare .* to timestamp with time zone"),
+    ],
+)
+def test_a_column_that_returns_another_class_is_refused_with_the_one_that_fits(
+    kit: Kit, column: str, says: str
+) -> None:
+    kit.ask(f"CREATE TABLE t ({column})")
+
+    with pytest.raises(ConfigError, match=says):
+        kit.sink("t", Measured, columns=(column.split()[0],)).check(job())
+
+
+def test_a_table_is_created_with_the_zones_that_its_fields_declare(kit: Kit) -> None:
+    sink = kit.sink("t", Measured, create=True)
+    now = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    good = Measured(1, 0.5, Decimal("1.5"), now.replace(tzinfo=None), now)
+    bad = [
+        msgspec.structs.replace(good, exact=1),
+        msgspec.structs.replace(good, local=now),
+        msgspec.structs.replace(good, instant=now.replace(tzinfo=None)),
+    ]
+    commit(sink, kit.prepared(sink, good, *bad))
+
+    assert [index for index, _ in kit.refused] == [1, 2, 3]
+    assert kit.ask("SELECT * FROM t") == [msgspec.structs.astuple(good)]
 
 
 def test_a_domain_takes_what_the_type_below_it_returns(kit: Kit) -> None:
@@ -1060,15 +1103,16 @@ def _is_ended(connection: psycopg.Connection[Any]) -> bool:
     return False
 
 
-def test_a_time_of_another_zone_is_refused_by_a_column_that_would_drop_it(kit: Kit) -> None:
+def test_a_zone_is_refused_by_a_column_that_would_drop_it(kit: Kit) -> None:
     kit.ask("CREATE TABLE t (at timestamp)")
     east = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
     sink: PostgresSink[Any] = PostgresSink(kit.conninfo, "t", columns=("at",))
+    times = east, east.astimezone(datetime.UTC), east.replace(tzinfo=None)
 
-    commit(sink, kit.prepared(sink, {"at": east}, {"at": east.astimezone(datetime.UTC)}))
+    commit(sink, kit.prepared(sink, *({"at": at} for at in times)))
 
-    assert [index for index, _ in kit.refused] == [0]
-    assert kit.ask("SELECT at FROM t") == [(datetime.datetime(2024, 1, 1, 10),)]
+    assert [index for index, _ in kit.refused] == [0, 1]
+    assert kit.ask("SELECT at FROM t") == [(datetime.datetime(2024, 1, 1, 12),)]
 
 
 def test_two_spellings_of_a_key_are_one_where_the_target_says_so(kit: Kit) -> None:

@@ -10,8 +10,9 @@ import datetime
 import decimal
 import enum
 import struct
+import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +20,8 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from kafka_eos.codecs.time_zones import describe_range
-from kafka_eos.connectors.files.formats.record_fields import taken_apart
+from kafka_eos.codecs.type_inspection import without_none
+from kafka_eos.connectors.files.formats.record_fields import fields_of, taken_apart
 
 Make: TypeAlias = Callable[[Any], Any]
 
@@ -49,9 +51,12 @@ class ArrowColumn:
         return [cell if type(cell) in exact else make(cell) for cell in cells]
 
 
-def column_of(field: pa.Field) -> ArrowColumn:
-    """Return the conversion for a field of a schema, and for all nested fields."""
-    exact, make = _of(field.type)
+def column_of(field: pa.Field, declared: Any = None) -> ArrowColumn:
+    """Return the conversion for a field of a schema, and for all nested fields.
+
+    ``declared``: the type of its values, in which they are read; None for rows without a type.
+    """
+    exact, make = _of(field.type, _without_marks(declared))
     if field.nullable:
         return ArrowColumn(field, exact | {type(None)}, lambda cell: None if cell is None else make(cell))
     return ArrowColumn(field, exact, _not_null(make))
@@ -66,8 +71,12 @@ def _not_null(make: Make) -> Make:
     return of
 
 
-def _of(tp: pa.DataType) -> tuple[frozenset[type], Make]:
+def _of(tp: pa.DataType, declared: Any) -> tuple[frozenset[type], Make]:
     """Return the types that need no check, and the conversion of others. None is handled by the caller."""
+    if isinstance(declared, type) and issubclass(declared, enum.Enum):
+        return frozenset(), _member(declared, _of(tp, None)[1])
+    if declared is uuid.UUID and is_text(tp):
+        return frozenset(), _uuid_text
     for applies, taken in _PLAIN:
         if applies(tp):
             return frozenset({taken}), _one_of(taken)
@@ -77,8 +86,8 @@ def _of(tp: pa.DataType) -> tuple[frozenset[type], Make]:
         return frozenset({float}), _float
     if kinds.is_decimal(tp):
         return frozenset({decimal.Decimal}), _decimal
-    if kinds.is_string(tp) or kinds.is_large_string(tp) or kinds.is_string_view(tp):
-        return frozenset({str}), _text
+    if is_text(tp):
+        return frozenset({str}), _one_of(str)
     if kinds.is_timestamp(tp):
         return frozenset(), _timestamp(_FINEST[tp.unit], tp.tz is not None)
     if kinds.is_time(tp):
@@ -86,17 +95,39 @@ def _of(tp: pa.DataType) -> tuple[frozenset[type], Make]:
     if kinds.is_duration(tp):
         return frozenset(), _duration(_FINEST[tp.unit])
     if kinds.is_dictionary(tp):
-        return _of(tp.value_type)
-    if kinds.is_list(tp) or kinds.is_large_list(tp) or kinds.is_fixed_size_list(tp):
-        return frozenset(), _list(column_of(tp.value_field))
+        return _of(tp.value_type, declared)
+    if is_list(tp):
+        return frozenset(), _list(column_of(tp.value_field, *typing.get_args(declared)[:1]))
     if kinds.is_map(tp):
-        return frozenset(), _map(column_of(tp.key_field), column_of(tp.item_field))
+        keys, items = typing.get_args(declared) or (None, None)
+        return frozenset(), _map(column_of(tp.key_field, keys), column_of(tp.item_field, items))
     if kinds.is_struct(tp):
-        return frozenset(), _struct([column_of(tp.field(index)) for index in range(tp.num_fields)])
+        types = None if declared is None else fields_of(declared, "")
+        columns = [column_of(field, None if types is None else types.get(field.name)) for field in tp.fields]
+        return frozenset(), _struct(columns, None if declared is None else declared)
     return frozenset(), _given_back(tp)
 
 
-def _is_binary(tp: pa.DataType) -> bool:
+def _without_marks(tp: Any) -> Any:
+    """Return a type without None and without annotations; None for one of several types."""
+    tp = without_none(tp)
+    if typing.get_origin(tp) is typing.Annotated:
+        return _without_marks(typing.get_args(tp)[0])
+    return None if typing.get_origin(tp) in (typing.Union, typing.Literal) else tp
+
+
+def is_text(tp: pa.DataType) -> bool:
+    """Return whether values of a type are texts."""
+    return any(test(tp) for test in (kinds.is_string, kinds.is_large_string, kinds.is_string_view))
+
+
+def is_list(tp: pa.DataType) -> bool:
+    """Return whether values of a type are lists."""
+    return any(test(tp) for test in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
+
+
+def is_binary(tp: pa.DataType) -> bool:
+    """Return whether values of a type are bytes."""
     tests = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
     return any(test(tp) for test in tests)
 
@@ -104,40 +135,43 @@ def _is_binary(tp: pa.DataType) -> bool:
 _PLAIN: Final[Sequence[tuple[Callable[[pa.DataType], bool], type]]] = (
     (kinds.is_boolean, bool),
     (kinds.is_integer, int),
-    (_is_binary, bytes),
+    (is_binary, bytes),
     (kinds.is_date, datetime.date),
 )
 
 
 def _one_of(taken: type) -> Make:
-    """Return a conversion for enums and subclasses. In Python a datetime is a date and a bool an int; here they are
-    not."""
+    """Return a conversion for subclasses. In Python a datetime is a date and a bool an int; here they are not."""
 
     def of(cell: Any) -> Any:
-        found = _opened(cell)
-        if isinstance(found, bytearray) and taken is bytes:
-            found = bytes(found)
-        if not isinstance(found, taken) or (isinstance(found, bool | datetime.datetime) and type(found) is not taken):
+        if not isinstance(cell, taken) or (isinstance(cell, bool | datetime.datetime) and type(cell) is not taken):
             raise _unfit(cell)
-        return found
+        return cell
+
+    return of
+
+
+def _member(declared: type[enum.Enum], make: Make) -> Make:
+    def of(cell: Any) -> Any:
+        if not isinstance(cell, declared):
+            raise _unfit(cell)
+        return make(cell.value)
 
     return of
 
 
 def _float(cell: Any) -> float:
-    found = _opened(cell)
-    if isinstance(found, int) and not isinstance(found, bool) and float(found) == found:
-        return float(found)
-    if not isinstance(found, float):
+    if isinstance(cell, int) and not isinstance(cell, bool) and float(cell) == cell:
+        return float(cell)
+    if not isinstance(cell, float):
         raise _unfit(cell)
-    return found
+    return cell
 
 
 def _decimal(cell: Any) -> Any:
-    found = _opened(cell)
-    if not isinstance(found, decimal.Decimal | int) or isinstance(found, bool):
+    if not isinstance(cell, decimal.Decimal):
         raise _unfit(cell)
-    return found
+    return cell
 
 
 def _narrow(code: str) -> Make:
@@ -149,13 +183,10 @@ def _narrow(code: str) -> Make:
     return of
 
 
-def _text(cell: Any) -> str:
-    found = _opened(cell)
-    if isinstance(found, uuid.UUID):
-        return str(found)
-    if not isinstance(found, str):
+def _uuid_text(cell: Any) -> str:
+    if not isinstance(cell, uuid.UUID):
         raise _unfit(cell)
-    return found
+    return str(cell)
 
 
 def _timestamp(unit: int, zoned: bool) -> Make:
@@ -196,7 +227,7 @@ def _duration(unit: int) -> Make:
 
 def _list(items: ArrowColumn) -> Make:
     def of(cell: Any) -> Any:
-        if not isinstance(cell, list | tuple):
+        if not isinstance(cell, list):
             raise _unfit(cell)
         return items.ready(cell)
 
@@ -205,22 +236,20 @@ def _list(items: ArrowColumn) -> Make:
 
 def _map(keys: ArrowColumn, items: ArrowColumn) -> Make:
     def of(cell: Any) -> Any:
-        if isinstance(cell, Mapping):
-            names, values = list(cell), list(cell.values())
-        elif isinstance(cell, list | tuple) and all(isinstance(each, tuple) and len(each) == 2 for each in cell):
-            names, values = [each[0] for each in cell], [each[1] for each in cell]
-        else:
+        if not isinstance(cell, dict):
             raise _unfit(cell)
-        return [*zip(keys.ready(names), items.ready(values), strict=True)]
+        return [*zip(keys.ready([*cell]), items.ready([*cell.values()]), strict=True)]
 
     return of
 
 
-def _struct(columns: Sequence[ArrowColumn]) -> Make:
+def _struct(columns: Sequence[ArrowColumn], declared: type | None) -> Make:
+    """Return the conversion of records of a class, or of dicts."""
+    taken = dict if declared is None else declared
     known = frozenset(each.field.name for each in columns)
 
     def of(cell: Any) -> Any:
-        values = taken_apart(cell)
+        values = taken_apart(cell) if isinstance(cell, taken) else None
         if values is None:
             raise _unfit(cell)
         if not known.issuperset(values):
@@ -239,10 +268,6 @@ def _given_back(tp: pa.DataType) -> Make:
         return cell
 
     return of
-
-
-def _opened(cell: Any) -> Any:
-    return cell.value if isinstance(cell, enum.Enum) else cell
 
 
 def _expect_whole(microseconds: int, unit: int, cell: Any) -> None:

@@ -13,19 +13,20 @@ import json
 import types
 import typing
 import uuid
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as arrow_types
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
 from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
 from kafka_eos.connectors._shared.parquet_files import open_parquet, read_batches
 from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
-from kafka_eos.connectors.files.formats.arrow_columns import column_of
+from kafka_eos.connectors.files.formats.arrow_columns import column_of, is_binary, is_list, is_text
 from kafka_eos.connectors.files.formats.format import PROVENANCE, ByteOutput
 from kafka_eos.connectors.files.formats.record_fields import expect_columns, fields_of, picker
 from kafka_eos.core.errors import ConfigError
@@ -45,6 +46,21 @@ _TYPES: Final[Mapping[Any, pa.DataType]] = {
     datetime.timedelta: pa.duration("us"),
     uuid.UUID: pa.string(),
 }
+_FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
+    ("a bool", arrow_types.is_boolean),
+    ("an integer", arrow_types.is_integer),
+    ("a float", arrow_types.is_floating),
+    ("a decimal", arrow_types.is_decimal),
+    ("a text", is_text),
+    ("bytes", is_binary),
+    ("a time", arrow_types.is_timestamp),
+    ("a time of day", arrow_types.is_time),
+    ("a duration", arrow_types.is_duration),
+    ("a date", arrow_types.is_date),
+    ("a list", is_list),
+    ("a map", arrow_types.is_map),
+    ("a struct", arrow_types.is_struct),
+)
 _SAY_WHICH: Final = "say which: format=Parquet(schema=pyarrow.schema(…))"
 _BAD_DATA: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
@@ -65,6 +81,24 @@ def arrow_type(tp: Any) -> pa.DataType | None:
         return _type(tp, "")[0]
     except _NoCounterpart:
         return None
+
+
+def find_misfits(declared: Mapping[str, Any], schema: pa.Schema) -> Iterator[str]:
+    """Yield the columns of a schema that can return no value of their field's type."""
+    for column in schema:
+        made = arrow_type(declared[column.name]) if column.name in declared else None
+        if made is None or isinstance(column.type, pa.BaseExtensionType):
+            continue  # its rows tell
+        has, gets = family(column.type), family(made)
+        if has != gets:
+            yield f"its column {column.name} is {has} ({column.type}), and the field is {gets}"
+
+
+def family(tp: pa.DataType) -> str:
+    """Return what values of a type are, in words; values of one family may have more or fewer digits."""
+    if arrow_types.is_dictionary(tp):
+        return family(tp.value_type)
+    return next((name for name, applies in _FAMILIES if applies(tp)), str(tp))
 
 
 class _NoCounterpart(Exception):
@@ -120,10 +154,13 @@ class ArrowLayout:
         """Create the layout. ``left_out``: columns that rows have and files do not."""
         self._schema = arrow_schema(tp, _SAY_WHICH) if schema is None else schema
         expect_columns(self._schema.names)
-        if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
+        declared = {} if tp is None else fields_of(tp, "schema")
+        if tp is not None and (missing := declared.keys() ^ set(self._schema.names)):
             raise ConfigError(f"the schema and {type_name(tp)} differ in the columns {', '.join(sorted(missing))}")
+        if wrong := [*find_misfits(declared, self._schema)]:
+            raise ConfigError(f"rows of {type_name(tp)} do not fit the schema: {'; '.join(wrong)}")
         self._pick = picker(tp, self._schema.names)
-        self._columns = [column_of(field) for field in self._schema]
+        self._columns = [column_of(field, declared.get(field.name)) for field in self._schema]
         whole = self._schema.append(pa.field(PROVENANCE, pa.string(), False)) if envelope else self._schema
         self._written = pa.schema([field for field in whole if field.name not in left_out])
         self._compression, self._row_group = compression or "none", row_group

@@ -177,7 +177,7 @@ def _expect_return(value: Any, cell: str, read: Callable[[str], Any], tp: Any) -
     """Raise ValueError unless the cell is read as an equal value."""
     try:
         back = read(cell)
-        equal = unchanged(back, value) if tp is Any else is_equal(back, value, tp)
+        equal = unchanged(back, value) if tp is Any else is_equal(back, value)
     except (ValueError, TypeError, ArithmeticError, NotImplementedError) as error:
         raise ValueError(f"{value!r:.200} is not read from CSV as {type_name(tp)}: {reason(error)}") from error
     if not equal:

@@ -354,7 +354,7 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
         kept, columns = encode_or_reject(self._encoder, batch, operator, reject)
         keys = (key.encode() if isinstance(key, str) else key for key in columns.keys)
         rows = zip(islice(keys, len(kept)), columns.values, islice(columns.timestamps, len(kept)),
-                   columns.headers or [()] * len(kept), strict=True)  # fmt: skip
+                   map(tuple, columns.headers or [()] * len(kept)), strict=True)  # fmt: skip
         return kept, [RawRecord(self.topic, -1, -1, time or -1, key, value, more) for key, value, time, more in rows]
 
     def _cluster(self, ctx: JobContext) -> Cluster:

@@ -60,7 +60,7 @@ class KafkaOrigin(Origin):
             _time(message),
             message.key(),
             message.value(),
-            read_raw_headers(message),
+            tuple(read_raw_headers(message)),
         )
 
 

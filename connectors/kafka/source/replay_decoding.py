@@ -31,13 +31,14 @@ def encode_record(
     """
     key_codec, value_codec = codecs.get("key"), codecs["value"]
     if key_codec is None:
-        return RawRecord(topic, 0, offset, timestamp, None, value_codec.encode(value), needed_headers(value_codec))
+        needed = tuple(needed_headers(value_codec))
+        return RawRecord(topic, 0, offset, timestamp, None, value_codec.encode(value), needed)
     if not isinstance(value, Record):
         raise TypeError(f"expected a Record, got {type(value).__name__}")
     key = None if value.key is None else key_codec.encode(value.key)
     encoded = None if value.value is None else value_codec.encode(value.value)
     time = timestamp if value.timestamp is None else value.timestamp
-    headers = [*value.headers, *needed_headers(key_codec, value_codec)]
+    headers = (*value.headers, *needed_headers(key_codec, value_codec))
     return RawRecord(topic, 0, offset, time, key, encoded, headers)
 
 

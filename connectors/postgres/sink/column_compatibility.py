@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
+import pydantic
 from psycopg import sql
 from psycopg.adapt import PyFormat, Transformer
 
@@ -31,12 +32,13 @@ _SAMPLES: Final[Mapping[type, Sequence[Any]]] = {
     bytes: (b"", b"\0"),
     decimal.Decimal: (decimal.Decimal(0), decimal.Decimal("0.5")),
     datetime.datetime: (_NOON, _NOON.replace(tzinfo=datetime.UTC)),
+    pydantic.AwareDatetime: (_NOON.replace(tzinfo=datetime.UTC),),
+    pydantic.NaiveDatetime: (_NOON,),
     datetime.date: (_NOON.date(),),
-    datetime.time: (_NOON.time(),),
+    datetime.time: (_NOON.time(), _NOON.time().replace(tzinfo=datetime.UTC)),
     datetime.timedelta: (datetime.timedelta(seconds=1),),
     uuid.UUID: (uuid.UUID("c0ffee00-0000-4000-8000-000000000000"),),
     list: ([],),
-    tuple: ([],),
 }
 _JSON: Final = ("json", "jsonb")
 
@@ -49,10 +51,16 @@ def find_type_mismatches(connection: Connection, table: TableInfo, columns: Sequ
         if column.holds is None or there.type_name in _JSON or not there.built_in:
             continue
         if not _fits(connection, column.holds, there):
-            yield (
-                f"its column {column.name} has type {there.type}, which cannot store the field's type "
-                f"{type_name(column.holds)}: change one of the two"
-            )
+            yield _describe(column, there)
+
+
+def _describe(column: ModelColumn, there: TableColumn) -> str:
+    returned = ColumnLosses(there.type).returned
+    unlike = f"its column {column.name} has type {there.type}, "
+    unlike += f"which returns {returned}, " if returned else ""
+    unlike += f"and cannot return the field's type {type_name(column.holds)}: "
+    fitting = f"change the column to {column.type}" if column.type else "change the column"
+    return unlike + (f"declare the field as {returned}, or {fitting}" if returned else fitting)
 
 
 def _fits(connection: Connection, holds: Any, there: TableColumn) -> bool:

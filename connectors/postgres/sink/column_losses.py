@@ -1,8 +1,8 @@
 """Descriptions of what a column would silently change in a value, by the column's type. Pure.
 
 The server parses the text of a value by the column's type: it rounds numbers and times, pads texts, and takes a UUID of
-digits for a number. Rule: a column takes the classes of values that it returns, and a value comes back equal, or it is
-rejected here. Values that the server itself rejects are not examined.
+digits for a number. Rule: a column takes only the class of values that it returns, and a value comes back equal, or it
+is rejected here. Values that the server itself rejects are not examined.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _SQL_TYPE: Final = re.compile(
 )
 _TIMES: Final = (datetime.datetime, datetime.time, datetime.timedelta)
 _BYTES: Final = (bytes, bytearray, memoryview)
-_NUMBERS: Final = (int, float, decimal.Decimal)
 _BUILTINS: Final = (*PLAIN, *_BYTES, list, tuple, dict, set, frozenset)
 _KEPT_BY: Final = {
     "minute": datetime.timedelta(minutes=1),
@@ -39,6 +38,7 @@ class ColumnLosses:
     """The losses of values in a column of SQL type ``tp``. If it is empty, the column is left to the server.
 
     ``unchanged``: the classes of the values that it returns as they are.
+    ``returned``: what it returns, for messages; empty if unknown.
     """
 
     def __init__(self, tp: str) -> None:
@@ -52,6 +52,8 @@ class ColumnLosses:
         self._describe, self._taken, examined = _BY_TYPE.get("interval" if self._fields else name, _OTHER)
         taken = {*self._taken, type(None)} - {*examined} if tp else PLAIN
         self.unchanged = frozenset[type]() if self._array else frozenset[type](taken)
+        returned = _RETURNED.get(name) or next((f"a {cls.__name__}" for cls in self._taken), "")
+        self.returned = "a list" if self._array else returned
 
     def takes(self, cls: type) -> bool:
         """Return whether the column returns values of a class."""
@@ -61,37 +63,37 @@ class ColumnLosses:
         """Return what the column would lose of a value, as the end of a sentence; empty if nothing."""
         if not self._type or value is None:
             return ""
-        if self._array:
-            if not isinstance(value, list | tuple):
-                return f"of type {self._type} would not return a {type(value).__name__}"
-            return next((loss for each in value if (loss := self._of_item(each))), "")
+        if self._array and not isinstance(value, list):
+            return self._of_other(value)
         return self._of_item(value)
 
     def _of_item(self, value: Any) -> str:
-        if self._array and isinstance(value, list | tuple):
+        if self._array and isinstance(value, list):
             return next((loss for each in value if (loss := self._of_item(each))), "")
         return "" if value is None else self._describe(self, value) or self._of_class(value)
 
     def _of_class(self, value: Any) -> str:
         """Values of a type that is unknown here are left to the server, unless another type has their class."""
         taken = self._taken or (() if isinstance(value, _BUILTINS) else (object,))
-        fits = isinstance(value, taken) and (bool in taken or not isinstance(value, bool))
-        return "" if fits else f"of type {self._type} would not return a {type(value).__name__}"
+        if isinstance(value, taken) and (bool in taken or not isinstance(value, bool)):
+            return ""
+        return self._of_other(value)
+
+    def _of_other(self, value: Any) -> str:
+        returned = f"returns {self.returned}, not" if self.returned else "would not return"
+        return f"of type {self._type} {returned} a {type(value).__name__}: convert the value"
 
     def of_numeric(self, value: Any) -> str:
-        if self._size is None or not isinstance(value, int | float | decimal.Decimal):
+        if self._size is None or not isinstance(value, decimal.Decimal) or not value.is_finite():
             return ""
-        number = decimal.Decimal(repr(value)) if isinstance(value, float) else decimal.Decimal(value)
-        step = decimal.Decimal((0, (1,), -self._scale))
-        if not number.is_finite() or not _EXACT.remainder(number, step):
+        if not _EXACT.remainder(value, decimal.Decimal((0, (1,), -self._scale))):
             return ""
         return f"keeps {self._scale} decimals, and would round {value}: round it first"
 
-    def of_double(self, value: Any) -> str:
-        return _of_float(value, float, "a double precision number")
-
     def of_real(self, value: Any) -> str:
-        return _of_float(value, _as_real, "a real number")
+        if not isinstance(value, float) or value != value or (found := _as_real(value)) == value:
+            return ""
+        return f"is a real number, and would store {value} as {found!r}: change it to double precision"
 
     def of_text(self, value: Any) -> str:
         if isinstance(value, _BYTES):
@@ -123,8 +125,13 @@ class ColumnLosses:
     def of_zoneless_time(self, value: Any) -> str:
         return self.of_time(value) or _of_zone(value)
 
+    def of_zoned_time(self, value: Any) -> str:
+        return self.of_time(value) or _of_no_zone(value)
+
     def of_zoned_timestamp(self, value: Any) -> str:
-        if isinstance(value, datetime.datetime) and value.tzinfo is not None and (wrong := describe_range(value)):
+        if missing := _of_no_zone(value):
+            return missing
+        if isinstance(value, datetime.datetime) and (wrong := describe_range(value)):
             return f"could not return {value}, which {wrong}"
         return self.of_fraction(value)
 
@@ -152,21 +159,15 @@ def _nothing(losses: ColumnLosses, value: Any) -> str:
 
 
 def _of_zone(value: Any) -> str:
-    # A time in UTC loses nothing, because a time without a zone counts as UTC.
-    if isinstance(value, datetime.datetime | datetime.time) and value.utcoffset():
-        return f"has no time zone, and would lose that of {value}: write it in UTC"
+    if isinstance(value, datetime.datetime | datetime.time) and value.tzinfo is not None:
+        return f"has no time zone, and would lose that of {value}: write it without one, or change the column"
     return ""
 
 
-def _of_float(value: Any, convert: Callable[[Any], float], kind: str) -> str:
-    if not isinstance(value, int | float | decimal.Decimal) or value != value:
-        return ""
-    try:
-        found = convert(value)
-    except OverflowError:
-        return ""  # the server rejects it
-    kept = decimal.Decimal(repr(found)) == value if isinstance(value, decimal.Decimal) else found == value
-    return "" if kept else f"is {kind}, and would store {value} as {found!r}: round it, or change the column to numeric"
+def _of_no_zone(value: Any) -> str:
+    if isinstance(value, datetime.datetime | datetime.time) and value.utcoffset() is None:
+        return f"has a time zone, and {value} has none: write it with its zone, such as datetime.UTC"
+    return ""
 
 
 def _as_real(value: Any) -> float:
@@ -176,6 +177,16 @@ def _as_real(value: Any) -> float:
     return next((each for each in shortest if struct.pack("f", each) == struct.pack("f", real)), float(real))
 
 
+_RETURNED: Final = {
+    "integer": "an int",
+    "bigint": "an int",
+    "smallint": "an int",
+    "time without time zone": "a time without a zone",
+    "time with time zone": "a time with a zone",
+    "timestamp without time zone": "a datetime without a zone",
+    "timestamp with time zone": "a datetime with a zone",
+}
+"""What columns return if the name of the class does not tell it."""
 _Describe = Callable[[ColumnLosses, Any], str]
 _Type = tuple[_Describe, tuple[type, ...], tuple[type, ...]]
 """What is examined in a value, the classes that the column returns, and those of them that it may change."""
@@ -183,18 +194,18 @@ _OTHER: Final[_Type] = (_nothing, (), ())
 _BY_TYPE: Final[Mapping[str, _Type]] = {
     "boolean": (_nothing, (bool,), ()),
     **dict.fromkeys(("smallint", "integer", "bigint"), (_nothing, (int,), ())),
-    "numeric": (ColumnLosses.of_numeric, _NUMBERS, _NUMBERS),
-    "double precision": (ColumnLosses.of_double, _NUMBERS, (int, decimal.Decimal)),
-    "real": (ColumnLosses.of_real, _NUMBERS, _NUMBERS),
+    "numeric": (ColumnLosses.of_numeric, (decimal.Decimal,), (decimal.Decimal,)),
+    "double precision": (_nothing, (float,), ()),
+    "real": (ColumnLosses.of_real, (float,), (float,)),
     **dict.fromkeys(("text", "bpchar", "xml", "bit", "bit varying"), (ColumnLosses.of_text, (str,), ())),
     "name": (ColumnLosses.of_name, (str,), (str,)),
     "character": (ColumnLosses.of_padded_text, (str,), (str,)),
     "character varying": (ColumnLosses.of_text, (str,), (str,)),
-    "bytea": (_nothing, _BYTES, ()),
+    "bytea": (_nothing, (bytes,), ()),
     "uuid": (_nothing, (uuid.UUID,), ()),
     "date": (ColumnLosses.of_date, (datetime.date,), ()),
     "time without time zone": (ColumnLosses.of_zoneless_time, (datetime.time,), (datetime.time,)),
-    "time with time zone": (ColumnLosses.of_time, (datetime.time,), (datetime.time,)),
+    "time with time zone": (ColumnLosses.of_zoned_time, (datetime.time,), (datetime.time,)),
     "timestamp without time zone": (ColumnLosses.of_zoneless_timestamp, (datetime.datetime,), (datetime.datetime,)),
     "timestamp with time zone": (ColumnLosses.of_zoned_timestamp, (datetime.datetime,), (datetime.datetime,)),
     "interval": (ColumnLosses.of_interval, (datetime.timedelta,), (datetime.timedelta,)),

@@ -10,6 +10,8 @@ import decimal
 import enum
 import json
 import re
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import msgspec
 import pydantic
 
 from kafka_eos.codecs.json_codec import json_codec_of
-from kafka_eos.codecs.type_inspection import attributes, type_name
+from kafka_eos.codecs.type_inspection import attributes, type_name, without_none
 from kafka_eos.connectors.postgres.columns import ModelColumn
 from kafka_eos.connectors.postgres.sink.column_losses import ColumnLosses
 
@@ -49,8 +51,11 @@ class RowEncoder:
         """The columns of JSON, with the declared types of their values."""
         self._normalized = frozenset(name for name in self._documents if types[name] == "jsonb")
         self._losses = {name: ColumnLosses(types.get(name, "")) for name in self._names}
+        self._enums = {column.name: _enum_classes(column.declared) for column in columns}
+        """The classes of the fields that hold only enums."""
         self._unconverted = [
-            frozenset({type(None)}) if name in self._documents else self._losses[name].unchanged for name in self._names
+            frozenset({type(None)}) if name in self._documents or self._enums[name] else self._losses[name].unchanged
+            for name in self._names
         ]
 
     def encode(self, value: Any) -> tuple[Any, ...]:
@@ -80,13 +85,22 @@ class RowEncoder:
     def _cell(self, name: str, cell: Any) -> Any:
         if name in self._documents and cell is not None:
             return _json(name, cell, self._documents[name], normalized=name in self._normalized)
-        if isinstance(cell, enum.Enum):
-            cell = cell.value
+        if cell is not None and (enums := self._enums[name]) and not isinstance(cell, enums):
+            raise ValueError(f"column {name!r} takes a {type_name(enums[0])}, not a {type(cell).__name__}")
+        if isinstance(cell, enum.Enum) and (self._enums[name] or isinstance(cell, str | int)):
+            cell = cell.value  # of a text or a number, which equals its value, in any field
         if isinstance(cell, dict | set | frozenset | pydantic.BaseModel):
             raise ValueError(f"column {name!r} is not of type json or jsonb, and cannot hold a {type(cell).__name__}")
         if loss := self._losses[name].describe(cell):
             raise ValueError(f"column {name!r} {loss}")
         return cell
+
+
+def _enum_classes(declared: Any) -> tuple[type[enum.Enum], ...]:
+    """Return the classes of a type that holds only enums and None; none for other types."""
+    tp = without_none(declared)
+    parts = typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else (tp,)
+    return parts if all(isinstance(part, type) and issubclass(part, enum.Enum) for part in parts) else ()
 
 
 def _json(name: str, cell: Any, declared: Any, *, normalized: bool) -> str:

@@ -171,8 +171,8 @@ def columns_of(batch: pa.RecordBatch) -> list[list[Any]]:
     return [column.to_pylist() for column in batch.columns]
 
 
-def headers_of(headers: Sequence[Mapping[str, Any]]) -> Headers:
-    return [(h["key"], h["value"]) for h in headers]
+def headers_of(headers: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((h["key"], h["value"]) for h in headers)
 
 
 def feed(plan: Plan, chain: OperatorChain, source: str, raws: Sequence[RawRecord]) -> None:

@@ -1,5 +1,6 @@
 """Avro codec: compact, and the one format here whose stored schema can differ from the code's.
 
+Rule: ``encode`` converts the plain form of a value back, and rejects a value that would come back as another one.
 The schema is derived from the type (``schema_derivation.py``). ``reader_of`` returns the codec that reads what an older
 program wrote, by Avro's rules: new fields need a default, dropped fields are skipped, int may become float.
 """
@@ -24,6 +25,7 @@ from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from kafka_eos.codecs.avro.schema_derivation import TIMESTAMP, Schema, avro_schema, tag_fields
 from kafka_eos.codecs.avro.value_conversion import build_preparer
+from kafka_eos.codecs.returned_values import is_equal
 from kafka_eos.codecs.type_inspection import field_aliases, in_short, is_model, reason, type_name
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
@@ -34,6 +36,8 @@ _BAD_DATA = (ValueError, TypeError, LookupError, EOFError, OverflowError, Memory
 _KEPT = (
     bytes, bytearray, datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID
 )  # fmt: skip
+_TOLD = ("null", "boolean", "int", "long", "float", "double", "string", "bytes", "fixed")
+"""Types of Avro whose values have one class each."""
 
 
 class AvroCodec(Codec[T]):
@@ -71,7 +75,8 @@ class AvroCodec(Codec[T]):
 
     def writing(self, before: bytes) -> Callable[[T], bytes]:
         """Return a function that encodes values, each behind ``before``."""
-        tp, own, make, dump = self.type, self._own, self._ready, self._dump
+        tp, own, make, dump, load = self.type, self._own, self._ready, self._dump, self._load
+        ambiguous = not is_model(tp) or any(map(_is_ambiguous, self._schema["fields"]))
 
         def encode(value: T) -> bytes:
             if not isinstance(value, tp):
@@ -79,9 +84,15 @@ class AvroCodec(Codec[T]):
             out = io.BytesIO()
             out.write(before)
             try:
-                fastavro.schemaless_writer(out, own, make(dump(value)))
+                plain = dump(value)
+                fastavro.schemaless_writer(out, own, make(plain))
+                back = load(plain) if ambiguous else value
             except _BAD_DATA as error:
                 raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
+            if ambiguous and not is_equal(back, value):
+                raise ValueError(
+                    f"{value!r:.200} would come back from Avro as {back!r:.200}: it is not of its declared type"
+                )
             return out.getvalue()
 
         return encode
@@ -130,6 +141,20 @@ class AvroCodec(Codec[T]):
             return value
 
         return decode
+
+
+def _is_ambiguous(field: Any) -> bool:
+    """Return whether the plain form of a field's value may be that of several classes: of a model and a dict, of an
+    enum and a text. Of a record's field it always is: msgspec writes a set as a list."""
+    parts = [field["type"]]
+    for part in parts:
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            parts.append(part["items"] if part["type"] == "array" else part["type"])
+        elif part not in _TOLD:
+            return True
+    return False
 
 
 def _model_functions(model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

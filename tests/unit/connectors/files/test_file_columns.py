@@ -134,7 +134,7 @@ GIVEN_BACK: Mapping[Any, list[Any]] = {
     pa.float32(): [0.5, 1, math.inf],
     pa.string(): ["✓", None],
     pa.large_string(): ["x"],
-    pa.binary(): [b"\xff", bytearray(b"x")],
+    pa.binary(): [b"\xff"],
     pa.binary(2): [b"ab"],
     pa.timestamp("s"): [NAIVE.replace(microsecond=0)],
     pa.timestamp("ms", "UTC"): [NOON.replace(microsecond=123000)],
@@ -144,10 +144,10 @@ GIVEN_BACK: Mapping[Any, list[Any]] = {
     pa.date32(): [NOON.date()],
     pa.date64(): [NOON.date()],
     pa.duration("us"): [datetime.timedelta(days=-1, microseconds=1)],
-    pa.decimal128(5, 2): [Decimal("1.25"), 3],
+    pa.decimal128(5, 2): [Decimal("1.25")],
     pa.list_(pa.int64()): [[1, None], [], None],
     pa.struct([pa.field("a", pa.list_(pa.int64())), pa.field("b", pa.string())]): [{"a": [1], "b": None}],
-    pa.map_(pa.string(), pa.int64()): [[("a", 1), ("b", None)]],
+    pa.map_(pa.string(), pa.int64()): [{"a": 1, "b": None}],
     pa.dictionary(pa.int32(), pa.string()): ["a", "b", "a"],
 }
 
@@ -158,7 +158,7 @@ def test_what_parquet_takes_comes_back_and_the_audit_reads_it(tp: pa.DataType, t
     (part,), refused = written(sink, *rows)
 
     assert refused == []
-    assert pq.read_table(part).to_pylist() == rows
+    assert pq.read_table(part).to_pylist(maps_as_pydicts="strict") == rows
     assert [said for said, _ in sink.audit_read(part.name)] == sink.layout.encode_for_audit(
         sink.layout.block(rows, None)
     )

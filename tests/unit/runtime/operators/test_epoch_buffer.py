@@ -14,7 +14,7 @@ from tests.limits import set_limits
 
 
 def raw(offset: int, topic: str = "rows") -> RawRecord:
-    return RawRecord(topic, 2, offset, 1000 + offset, b"k%d" % offset, b"v", [("h", b"1")])
+    return RawRecord(topic, 2, offset, 1000 + offset, b"k%d" % offset, b"v", (("h", b"1"),))
 
 
 def no_state(*_: Any) -> Any:
