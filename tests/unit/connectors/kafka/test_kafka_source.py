@@ -67,6 +67,26 @@ def asked(broker: ScriptedBroker, key: int) -> int:
     return [request.__api_key__ for request in broker.seen].count(key)
 
 
+def serve_twin(log: Log, broker: ScriptedBroker) -> Log:
+    """Let the broker describe a second topic beside the first."""
+    described, twin = log.answers[METADATA], Log(1, "twin")
+
+    def both(request: Any) -> Any:
+        twin.port = log.port
+        answer = described(request)
+        others = [topic for topic in twin.answers[METADATA](request).topics if topic.name == "twin"]
+        known = [topic for topic in answer.topics if topic.name == "in"]
+        return type(answer)(
+            throttle_time=answer.throttle_time,
+            brokers=answer.brokers,
+            controller_id=answer.controller_id,
+            topics=(*known, *others),
+        )
+
+    broker.script(METADATA, both)
+    return twin
+
+
 @pytest.fixture
 def known(ctx: JobContext) -> dict[SplitId, Any]:
     """Where the job is: at the beginning of both."""
@@ -483,6 +503,18 @@ def test_many_sources_are_asked_with_one_request_a_rule(
     assert asked(broker, LIST_OFFSETS) - before == 3, "the rule of the start, and both ends of the log"
 
 
+def test_one_request_a_rule_is_for_all_topics(ctx: JobContext, log: Log, broker: ScriptedBroker) -> None:
+    serve_twin(log, broker)
+    source, other = (KafkaSource[bytes](topic, start="latest") for topic in ("in", "twin"))
+    source.discover(ctx, None)
+    before = asked(broker, LIST_OFFSETS)
+
+    found = source.discover_all(ctx, [(source, None), (other, None)])
+
+    assert [offsets(each) for each in found if not isinstance(each, Retryable)] == [{0: 3, 1: 2}, {0: 3}]
+    assert asked(broker, LIST_OFFSETS) - before == 1
+
+
 @pytest.mark.parametrize("turn", [1, -1])
 def test_topics_are_listed_for_the_source_of_a_pattern_wherever_it_stands(ctx: JobContext, turn: int) -> None:
     named, by_pattern = KafkaSource("in"), KafkaSource[bytes](re.compile("i."))
@@ -493,24 +525,7 @@ def test_topics_are_listed_for_the_source_of_a_pattern_wherever_it_stands(ctx: J
 
 
 def test_who_cannot_be_told_for_now_is_so_by_itself(ctx: JobContext, log: Log, broker: ScriptedBroker) -> None:
-    described = log.answers[METADATA]
-    twin = Log(1, "twin")
-    twin.parts[0].leader = -1
-
-    def both(request: Any) -> Any:
-        """A second topic beside the first."""
-        twin.port = log.port
-        answer = described(request)
-        others = [topic for topic in twin.answers[METADATA](request).topics if topic.name == "twin"]
-        known = [topic for topic in answer.topics if topic.name == "in"]
-        return type(answer)(
-            throttle_time=answer.throttle_time,
-            brokers=answer.brokers,
-            controller_id=answer.controller_id,
-            topics=(*known, *others),
-        )
-
-    broker.script(METADATA, both)
+    serve_twin(log, broker).parts[0].leader = -1
     source, other = KafkaSource("in"), KafkaSource("twin")
 
     found, trouble = source.discover_all(ctx, [(source, None), (other, None)])
