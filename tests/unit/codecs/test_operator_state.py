@@ -138,6 +138,28 @@ def test_a_tool_stores_no_value_with_other_fields_than_the_stored_type(schema: A
             codec.encode(value)
 
 
+def test_a_tool_stores_in_avro_what_the_schema_describes_and_nothing_else() -> None:
+    written = AvroCodec[Any](New)
+    codec = get_plain_codec(written.name, written.schema)
+
+    assert codec.encode({"user": "a", "status": "new"}) == written.encode(New("a", "new"))
+    for value in ({"user": "a"}, {"user": "a", "status": "new", "more": 1}, {"user": 1, "status": "new"}):
+        with pytest.raises(ValueError, match="does not fit the Avro schema"):
+            codec.encode(value)
+    with pytest.raises(ValueError, match="does not fit the Avro schema"):
+        codec.decode(b"\x04a")
+    with pytest.raises(ConfigError, match="the stored Avro schema is not usable"):
+        get_plain_codec(written.name, {"type": "other"})
+
+
+def test_entries_that_differ_in_their_counts_alone_are_equal_without_them() -> None:
+    codec = CountedCodec(TEXTS)
+
+    assert {CountedCodec.uncounted(codec.encode((count, "a"))) for count in (0, 7)} == {codec.encode((0, "a"))}
+    with pytest.raises(ValueError, match="at least 8 bytes, got 7"):
+        codec.decode(bytes(7))
+
+
 @pytest.mark.parametrize("name", ["msgpack", "key", "counted-own", "elements-own", "maybe-own", "row-panes-own"])
 def test_no_codec_takes_the_name_of_one_that_tools_have(name: str) -> None:
     with pytest.raises(ConfigError, match="already exists: rename yours"):

@@ -28,6 +28,7 @@ from kafka_eos.runtime.state import canonical_savepoint as making
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import record_signatures as signatures
 from kafka_eos.storage import retention
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim, publish
@@ -326,6 +327,25 @@ def test_no_job_can_have_the_name_of_the_place_of_savepoints(tmp_path: Path) -> 
     assert target.parent == tmp_path / "orders.savepoints"
     with pytest.raises(ConfigError):
         ensure_name(target.parent.name, "the pipeline name")
+
+
+def test_a_savepoint_is_signed_in_place(made: Path, tmp_path: Path) -> None:
+    savepoint = savepoints.read_savepoint(made)
+    names = sorted(os.listdir(made))
+    with pytest.raises(ConfigError, match="nothing to sign with"):
+        savepoints.sign_savepoint(made, savepoint)
+    (tmp_path / "keys").write_text("11" * 32)
+    signatures.use_keys(tmp_path / "keys")
+    try:
+        with pytest.raises(CorruptCheckpoint, match="it has no signature"):
+            savepoints.read_savepoint(made)
+
+        savepoints.sign_savepoint(made, savepoint)
+
+        assert savepoints.read_savepoint(made) == savepoint
+    finally:
+        signatures.use_keys(None)
+    assert (sorted(os.listdir(made)), os.listdir(made.parent)) == (names, ["one"])
 
 
 def test_drop_removes_a_savepoint_even_if_it_is_damaged(made: Path) -> None:

@@ -123,3 +123,23 @@ def test_keys_in_the_checkpoints_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is in the checkpoint directory"):
         Settings.resolve(code={"checkpoint_dir": home, "checkpoint_key_file": home / "orders" / "keys"})
     Settings.resolve(code={"checkpoint_dir": home, "checkpoint_key_file": tmp_path / "keys"})
+
+
+def test_queries_of_one_program_share_their_keys(tmp_path: Path) -> None:
+    """A process has one set of them; who uses other keys than an earlier query is told."""
+    ours, others = tmp_path / "keys", tmp_path / "others"
+    ours.write_text(OLD)
+    others.write_text(NEW)
+    signatures.use_keys(others)
+    for _ in range(2):
+        signatures.share_keys(ours)
+    signed = signatures.sign(b"record")
+
+    for file in (others, None):
+        with pytest.raises(ConfigError, match="an earlier query of this program signs with other keys"):
+            signatures.share_keys(file)
+
+    assert signatures.sign(b"record") == signed
+    signatures.use_keys(None)
+    signatures.share_keys(others)
+    assert signatures.sign(b"record") not in (signed, None)

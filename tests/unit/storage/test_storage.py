@@ -19,6 +19,7 @@ from kafka_eos.storage import remote_storage as remote
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.pyarrow_store import PyArrowStore
 from kafka_eos.storage.remote_storage import RemoteStorage
+from kafka_eos.storage.storage_factory import find_storage
 
 NAME = "manifests/000000000001-00000001.json"
 
@@ -367,3 +368,19 @@ def test_directories_that_were_synced_are_closed_again(tmp_path: Path) -> None:
         files.sync_directory(tmp_path)
 
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("made", [paths.TERMS, paths.MANIFESTS])
+@pytest.mark.parametrize("address", ["{}", "file://{}"])
+def test_only_the_storage_of_a_job_that_was_started_is_found(tmp_path: Path, made: str, address: str) -> None:
+    """To look for it creates nothing."""
+    where = address.format(tmp_path / "job")
+
+    assert find_storage(where) is None and not (tmp_path / "job").exists()
+    (tmp_path / "job" / paths.RECEIPTS).mkdir(parents=True)
+    assert find_storage(where) is None and os.listdir(tmp_path / "job") == [paths.RECEIPTS]
+    (tmp_path / "job" / made).mkdir()
+    assert find_storage(where) is None
+    (tmp_path / "job" / made / "00000001.json").write_bytes(b"")
+    found = find_storage(where)
+    assert found is not None and list(found.list(made)) == [f"{made}/00000001.json"]

@@ -16,6 +16,7 @@ from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRec
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.core.ids import Term
 from kafka_eos.core.records import Headers, RawRecord, Record, RejectedRecord
+from kafka_eos.ops.dead_letters.reader import read_dead_letters
 from kafka_eos.ops.dead_letters.replay_progress import ReplayTarget, expect_origin
 from kafka_eos.ops.dead_letters.replay_request import VARIABLE, ReplayRequest
 from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
@@ -306,6 +307,25 @@ def test_what_cannot_be_replayed_is_refused_with_the_reason(
 
     assert isinstance(result.exception, ConfigError)
     assert said in str(result.exception)
+
+
+def test_all_records_of_the_topic_are_read_with_their_places() -> None:
+    """A record that is no dead letter is told, too."""
+    log, letters = Log(2, "refused"), [_sent(_raw(offset=n, value=b"%d" % n)) for n in range(5)]
+    for partition in (0, 1):
+        log.append(partition, b"of another program")
+        for sent in letters[partition::2]:
+            log.append(partition, sent.value, headers=[(name.encode(), value) for name, value in sent.headers])
+
+    with log.served() as broker:
+        source = KafkaSource.records("refused")
+        ctx = JobContext("orders", Term(0), {"bootstrap_servers": broker.address})
+        found = dict(read_dead_letters(source, ctx))
+
+    assert {place: letter and letter.offset for place, letter in found.items()} == {
+        "refused/0/0": None, "refused/0/1": 0, "refused/0/2": 2, "refused/0/3": 4,
+        "refused/1/0": None, "refused/1/1": 1, "refused/1/2": 3,
+    }  # fmt: skip
 
 
 def test_the_replays_file_says_how_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,3 +241,54 @@ def test_state_that_is_edited_keeps_its_definition() -> None:
     of_windows: StateDescriptor[Any] = StateDescriptor("windows", KeyCodec(), KeyCodec(), definition={"size": 10})
 
     assert describe(descriptor_of(describe(of_windows))) == describe(of_windows)
+
+
+ITEMS = StateDescriptor("state", KEY, AvroCodec(OLD), "map", entry=KEY, definition={"size": 10})
+"""A state of which every part is described."""
+
+
+@pytest.mark.parametrize(
+    ("change", "differences", "problems"),
+    [
+        ({}, [], []),
+        (
+            {"value": AvroCodec(NEWER)},
+            [
+                "value: count is long there, double here",
+                "value: note (string) is only there",
+                "value: label (string) is only here",
+            ],
+            [],
+        ),
+        (
+            {"value": AvroCodec(INCOMPATIBLE)},
+            ["value: note (string) is only there", "value: must (string) is only here"],
+            ["must (string) is only here, and has no default"],
+        ),
+        ({"key": JsonText("b")}, ["key is json-text key there, json-text b here"], ["key cannot change"]),
+        (
+            {"kind": "value", "entry": None},
+            ["kind is map there, nothing here", "entry is json-text key there, nothing here"],
+            ["kind cannot change", "entry cannot change"],
+        ),
+        (
+            {"definition": {"size": 20}},
+            ["definition is {'size': 10} there, {'size': 20} here"],
+            ["it was stored for another definition"],
+        ),
+    ],
+)
+def test_a_comparison_names_each_part_that_differs_and_each_reason(
+    change: dict[str, Any], differences: list[str], problems: list[str]
+) -> None:
+    found = compare_state("app", replace(ITEMS, **change), describe(ITEMS))
+
+    assert (found.differences, found.problems) == (differences, problems)
+
+
+def test_a_value_of_another_codec_is_shown_whole_and_read_by_none() -> None:
+    found = compare_state("app", replace(ITEMS, value=JsonText("b")), describe(ITEMS))
+
+    (difference,) = found.differences
+    assert difference.startswith("value is avro {'type': 'record'") and difference.endswith(" there, json-text b here")
+    assert found.problems == ["'json-text' reads no other codec's values"]
