@@ -153,7 +153,7 @@ def _record(node: SourceNode, given: Any, offset: int) -> RecordToSend:
 def _read(cluster: Cluster, topic: str) -> list[RawRecord]:
     """Return all committed records without their provenance."""
     with closing(consume_records(cluster, topic)) as records:
-        return [replace(raw, headers=[each for each in raw.headers if each[0] != HEADER]) for raw in records]
+        return [replace(raw, headers=tuple(each for each in raw.headers if each[0] != HEADER)) for raw in records]
 
 
 def _run_to_end(program: Program, broker: str, parallelism: int, checkpoints: Path) -> None:

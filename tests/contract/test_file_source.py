@@ -466,6 +466,47 @@ def test_a_link_of_another_user_is_not_followed(tmp_path: Path, monkeypatch: pyt
         read(opened(FileSource(source, value=Order)))
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "day=1/a.jsonl"])
+def test_a_link_that_takes_the_place_of_a_found_file_is_not_followed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads to a file with the size and the time of the one that was found."""
+    source = tmp_path / "drop"
+    (source / name).parent.mkdir(parents=True)
+    (tmp_path / "secret").mkdir()
+    lines(tmp_path / "secret/a.jsonl", ORDERS)
+    lines(source / name, ORDERS)
+    secret = (tmp_path / "secret/a.jsonl").stat()
+    os.utime(source / name, ns=(secret.st_atime_ns, secret.st_mtime_ns))
+    reader = opened(FileSource(source, partitions=["day"] if "/" in name else []))
+    (found,) = source.iterdir()
+    found.rename(tmp_path / "taken")
+    found.symlink_to(tmp_path / "secret" / (found.name if name == found.name else ""))
+
+    def fstat(descriptor: int) -> os.stat_result:
+        found = [*os.stat(descriptor)]
+        found[stat.ST_UID] = 12_345 if stat.S_ISLNK(found[stat.ST_MODE]) else found[stat.ST_UID]
+        return os.stat_result(found)
+
+    monkeypatch.setattr("os.fstat", fstat)
+    with pytest.raises(ConfigError, match="is a link that user 12345 has made to a file of user"):
+        read(reader)
+
+
+def test_a_pipe_that_takes_the_place_of_a_found_file_is_refused_at_once(tmp_path: Path) -> None:
+    """It never has a byte, nor an end."""
+    file = tmp_path / "a.jsonl"
+    file.touch()
+    found = file.stat()
+    reader = opened(FileSource(tmp_path, value=Order))
+    file.unlink()
+    os.mkfifo(file)
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    with pytest.raises(ConfigError, match=r"a\.jsonl is not a file any more: move it away"):
+        read(reader)
+
+
 def test_a_link_to_nothing_is_told_if_it_may_be_a_file_of_the_source(tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", ORDERS)
     (tmp_path / "note.txt").symlink_to(tmp_path / "gone")

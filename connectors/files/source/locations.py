@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -24,6 +24,8 @@ from kafka_eos.core.errors import ConfigError
 Reads: TypeAlias = Callable[[str], bool]
 """A predicate: whether the file of that name belongs to the source."""
 _HIDDEN = (".", "_")
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without waiting: a pipe that takes the place of a file has no end."""
 _SECOND = 10**9
 _ROOT = 0
 
@@ -81,18 +83,17 @@ class SourceDirectory:
                 continue  # it was moved since it was listed, or does not belong to the source
             if stat.S_ISREG(state.st_mode):
                 if reads(f"{before}{name}"):
-                    self._expect_trusted(directory / name, state)
+                    self._expect_trusted(directory / name, os.lstat(directory / name), state)
                     yield f"{before}{name}", FileProgress.of(state)
             elif stat.S_ISDIR(state.st_mode) and depth:
-                self._expect_trusted(directory / name, state)
+                self._expect_trusted(directory / name, os.lstat(directory / name), state)
                 yield from self._below(directory / name, f"{before}{name}/", depth - 1, reads)
 
-    def _expect_trusted(self, path: Path, target: os.stat_result) -> None:
+    def _expect_trusted(self, path: Path, link: os.stat_result, target: os.stat_result) -> None:
         """Raise ConfigError for a link that another user made to what may be hidden from that user.
 
         The rows of such a file, or dead letters with them, would be written where others can read them.
         """
-        link = os.lstat(path)
         if stat.S_ISLNK(link.st_mode) and link.st_uid not in (
             target.st_uid, os.geteuid(), _ROOT, self._path.stat().st_uid
         ):  # fmt: skip
@@ -109,7 +110,39 @@ class SourceDirectory:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        yield self._path / name
+        """Yield a link to the open file, which stays the same file whatever takes its place in the directory."""
+        with ExitStack() as held:
+            file = self._open(name, held)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise ConfigError(f"{self._path / name} is not a file any more: move it away, and restart")
+            directory = held.enter_context(tempfile.TemporaryDirectory(prefix="kafka-eos-"))
+            path = Path(directory) / name.rpartition("/")[2]
+            path.symlink_to(f"/proc/self/fd/{file}")
+            yield path
+
+    def _open(self, name: str, held: ExitStack) -> int:
+        """Return the descriptor of a file. Links of other users are not followed, also if they are new.
+
+        A name is looked up once. So the link that is followed is the one that was checked.
+        """
+        at = _keep(os.open(self._path, _OPEN), held)
+        path = self._path
+        for part in name.split("/"):
+            path /= part
+            entry = _keep(os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at), held)
+            state = os.fstat(entry)
+            if stat.S_ISLNK(state.st_mode):
+                at = _keep(os.open(os.readlink("", dir_fd=entry), _OPEN, dir_fd=at), held)
+                self._expect_trusted(path, state, os.fstat(at))
+            else:
+                at = _keep(os.open(f"/proc/self/fd/{entry}", _OPEN), held)
+        return at
+
+
+def _keep(descriptor: int, held: ExitStack) -> int:
+    """Return an open descriptor that is closed with the others."""
+    held.callback(os.close, descriptor)
+    return descriptor
 
 
 class SourceBucket:

@@ -192,7 +192,7 @@ def _raw_record(message: Message) -> RawRecord:
         int(message.timestamp()[1]),
         message.key(),
         message.value(),
-        read_raw_headers(message),
+        tuple(read_raw_headers(message)),
     )
 
 
