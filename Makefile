@@ -123,7 +123,7 @@ PIN := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --n
   --custom-compile-command "make requirements"
 requirements: env ## Resolve and pin the dependencies again (asks the package index)
 	@$(PIN) --upgrade --all-extras --output-file requirements/dev.txt pyproject.toml
-	@$(PIN) --extra broker --extra spark --extra audit --extra object-store --extra postgres --extra parquet --extra s3 --extra registry --extra protobuf --extra delta --extra iceberg --extra http --extra otel \
+	@$(PIN) --extra broker --extra spark --extra audit --extra object-store --extra postgres --extra parquet --extra s3 --extra registry --extra protobuf --extra delta --extra iceberg --extra http --extra otel --extra openlineage \
 	  --constraint requirements/dev.txt \
 	  --output-file requirements/run.txt pyproject.toml
 	@echo uv | $(PIN) --constraint requirements/dev.txt --output-file requirements/uv.txt -

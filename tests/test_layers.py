@@ -42,7 +42,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "testing": "core abc codecs protocol plan storage runtime",
     "savepoints": "core abc codecs protocol storage runtime",
     "coordination": "core _util abc config protocol plan storage runtime",
-    "monitoring": "core _util protocol storage coordination",
+    "monitoring": "core _util abc protocol storage coordination",
     "embedded": "core _util config protocol plan storage runtime coordination",
     # __init__: tasks must have the driver's version
     "spark": "__init__ core _util abc config protocol plan storage runtime coordination embedded",

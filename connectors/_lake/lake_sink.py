@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.codecs.type_inspection import is_model, is_record, known_type
 from kafka_eos.connectors._lake import file_names as names
@@ -263,6 +264,10 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
             "key": [*self._key],
             "commit": self._commit_text,
         }
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the table."""
+        return [Dataset.at(self._table.display_name)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._table.display_name!r})"

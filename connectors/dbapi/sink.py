@@ -17,6 +17,7 @@ from sqlalchemy import URL, Connection, Select, Table, select
 from sqlalchemy.exc import DBAPIError
 
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import attributes
@@ -114,6 +115,11 @@ class DbApiSink(NoProvenance, Sink[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._database.name!r}, {self._target.table!r})"
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the table."""
+        server, _, database = self._database.name.rpartition("/")
+        return [Dataset(server.replace(":", "://", 1).rstrip(":"), f"{database}.{self._target.table}")]
 
     def scope(self, ctx: JobContext) -> str:
         return f"dbapi:{self._database.name}"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.connectors._outbox.outbox_sink import OutboxSink
 from kafka_eos.connectors.http.client import HttpDeliveryClient
 from kafka_eos.core.durations import Seconds, to_seconds
@@ -68,6 +69,10 @@ class HttpSink(OutboxSink[T]):
         given = url, method, dict(headers or {}), seconds, client, batch != 1, frozenset(arrived)
         self._is_plain = HttpDeliveryClient(*given).plain
         super().__init__(lambda: HttpDeliveryClient(*given), outbox, value, batch, set_aside)
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the receiver's address."""
+        return [Dataset.at(self._name)]
 
     def describe(self) -> Mapping[str, Json]:
         description = {"connector": "http", "url": self._name, "method": self._method}

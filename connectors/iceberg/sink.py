@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos._util.secrets import show_address
 from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.connectors._lake.lake_sink import LakeSink
 from kafka_eos.core.errors import ConfigError
 
@@ -69,6 +70,11 @@ class IcebergSink(LakeSink[T]):
     def default_name(self) -> str:
         """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
         return f"{self._name.rpartition('.')[2]}-table"
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the table, in its catalog."""
+        catalog, _, name = self._table.display_name.partition(":")
+        return [Dataset(f"iceberg://{catalog}", name)]
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a catalog that does not respond."""

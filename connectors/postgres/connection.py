@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import conninfo
 
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.core.error_messages import shows_all_messages
 from kafka_eos.core.errors import ConfigError, KafkaEosError, LoginRefused
@@ -95,6 +96,11 @@ class PostgresDatabase:
         if (service := settings.get("service")) and "host" not in self._given:
             servers = f"service={service}"
         return f"{servers}/{settings.get('dbname') or settings.get('user') or ''}"
+
+    def name_dataset(self, table: str) -> Dataset:
+        """Return a table as data catalogs name it."""
+        servers, _, database = self.name.partition("/")
+        return Dataset(f"postgres://{servers}", f"{database}.{table}" if "." in table else f"{database}.public.{table}")
 
     def connect(self, application: str) -> Connection:
         """Return a connection with autocommit. Raise psycopg's errors, see ``map_errors``."""

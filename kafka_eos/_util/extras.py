@@ -23,6 +23,7 @@ MODULES: Final = {
     "iceberg": ("pyiceberg", "sqlalchemy", "pyarrow"),
     "dbapi": ("sqlalchemy",),
     "http": ("httpx2",),
+    "openlineage": ("openlineage.client",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from kafka_eos.abc.codec import SchemaChecks
 from kafka_eos.abc.committer import Committable, Committer
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Json
@@ -113,6 +114,10 @@ class Sink(ABC, Generic[T]):
         ``tp`` is unknown, or if values of ``tp`` cannot be of its own type.
         """
         return self
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return what is written, as data catalogs name it. Default: none; the catalog shows the sink's name."""
+        return ()
 
     @abstractmethod
     def scope(self, ctx: JobContext) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from kafka_eos.abc.codec import SchemaChecks
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.incarnation import IncarnationSign
 from kafka_eos.core.errors import Retryable
@@ -133,6 +134,10 @@ class Source(ABC, Generic[T]):
     def scope(self, ctx: JobContext) -> str:
         """Return the scope: sources of one class with the same scope are queried together. Default: its own."""
         return str(id(self))
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return what is read, as data catalogs name it. Default: none; the catalog shows the source's name."""
+        return ()
 
     def server(self, ctx: JobContext) -> str | None:
         """Return the name of the server, for status and metrics: the scope that a sink on it has. Default: None."""

@@ -14,6 +14,7 @@ from kafka_eos._util import logging_setup as logs
 from kafka_eos._util import thread_dumps as stacks
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
+from kafka_eos.api.datasets import list_inputs, list_outputs
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer, read_status
 from kafka_eos.core.error_messages import show_error_messages
@@ -106,6 +107,23 @@ class _StartMessage:
 
 
 def _start_observers(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
+    """Start what watches a run: the HTTP server, OpenTelemetry, OpenLineage. Return their observers."""
+    return (*_start_metrics(plan, settings, around), *_start_lineage(plan, settings, around))
+
+
+def _start_lineage(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
+    if settings.openlineage is None:
+        return ()
+    ensure_extra("openlineage", "openlineage")
+    from kafka_eos.monitoring.lineage import JobName, start_lineage
+
+    ctx = JobContext(plan.name, Term(0), settings.connector_defaults())
+    job = JobName(settings.openlineage, plan.name)
+    lineage = start_lineage(job, list_inputs(plan, ctx), list_outputs(plan, ctx), __version__)
+    return (around.enter_context(lineage),)
+
+
+def _start_metrics(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
     """Start the HTTP server and the OpenTelemetry export of a run; return their observers."""
     if settings.http_at is None and not settings.otel:
         return ()

@@ -73,6 +73,15 @@ Otel = Annotated[
         help="Export metrics and a trace of each epoch by OTLP, to `OTEL_EXPORTER_OTLP_ENDPOINT`. Default: off.",
     ),
 ]
+OpenLineage = Annotated[
+    str | None,
+    typer.Option(
+        "--openlineage",
+        metavar="NAMESPACE",
+        help="Send the job's inputs and outputs to a data catalog as a job of this namespace, by OpenLineage, to "
+        "`OPENLINEAGE_URL`. Default: off.",
+    ),
+]
 LogFormat = Annotated[
     str | None,
     typer.Option(help="Format of log lines on standard error: `text` (default), or `json` with one object per line."),
@@ -111,6 +120,7 @@ def run(
     standby: Standby = None,
     http: Http = None,
     otel: Otel = None,
+    openlineage: OpenLineage = None,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
     until_caught_up: CaughtUp = False,
@@ -141,6 +151,7 @@ def run(
         standby=standby,
         http=http,
         otel=otel,
+        openlineage=openlineage,
         log_format=log_format,
         log_level=log_level,
     )

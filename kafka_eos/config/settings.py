@@ -275,6 +275,10 @@ class Settings(BaseModel):
     otel: bool = False
     """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` variables set the destination."""
 
+    openlineage: str | None = Field(None, min_length=1)
+    """Send OpenLineage events about the job's inputs and outputs, as a job of this namespace of the data catalog;
+    ``OPENLINEAGE_*`` variables set the destination."""
+
     standby: bool = False
     """Lead the job, or wait while another supervisor with this setting leads it: docs/high-availability.md."""
     standby_lease: Duration = Field(15.0, ge=0.5)

@@ -16,6 +16,7 @@ from kafka_eos.abc.auditable import AuditableFiles, SupportsLocalRun
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
@@ -111,6 +112,10 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
         if self._partition_by is not None:
             description["partitioned"] = True
         return description | self._roll.describe() | ({"epoch_files": True} if self._announced else {})
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the directory."""
+        return [Dataset.at(self._place.text)]
 
     def scope(self, ctx: JobContext) -> str:
         return f"file:{self._place.text}"

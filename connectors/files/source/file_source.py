@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.sink import Sink
 from kafka_eos.abc.source import Source
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
@@ -146,6 +147,10 @@ class FileSource(Source[T]):
 
     def __repr__(self) -> str:
         return f"FileSource({self._place.text!r})"
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the directory."""
+        return [Dataset.at(self._place.text)]
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """Return the splits with their positions, see ``Source.discover``. Raise Retryable if the directory cannot be

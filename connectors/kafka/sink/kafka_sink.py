@@ -18,6 +18,7 @@ from kafka_eos.abc.auditable import AuditableTopic, SupportsLocalRun
 from kafka_eos.abc.codec import Codec, RecordPart, TopicFormat
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.sink import HasClock, Sink, Writer
@@ -265,6 +266,11 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
         where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
         config = f", config={mask_config(self._config)}" if self._config else ""
         return f"KafkaSink({self.topic!r}{where}{config}, delivery={self._delivery.value!r})"
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the topic."""
+        where = resolve_cluster(self._servers, self._config, ctx)
+        return [Dataset(f"kafka://{where.bootstrap.split(',')[0]}", self.topic)]
 
     def codecs(self) -> Mapping[str, Codec[Any]]:
         """Return the codecs of keys and values."""

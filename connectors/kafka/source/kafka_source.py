@@ -16,6 +16,7 @@ from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.auditable import AuditableSource
 from kafka_eos.abc.codec import Codec, SchemaChecks, TopicFormat
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.incarnation import IncarnationSign
 from kafka_eos.abc.sink import Sink
 from kafka_eos.abc.source import PositionsOrRetry, Reader, Source, SupportsIdentityCheck, get_or_retry
@@ -303,6 +304,13 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
     def server(self, ctx: JobContext) -> str:
         """Return the name of the cluster, which is the scope of sinks there."""
         return self._cluster(ctx).scope
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the topics; for a pattern, the pattern."""
+        where = self._cluster(ctx)
+        return [
+            Dataset(f"kafka://{where.bootstrap.split(',')[0]}", name) for name in self._topics.names or [self.topic]
+        ]
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """Return the partitions with their positions; see ``Source.discover``. Raise Retryable without a response."""

@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.key_columns import expect_key_columns
@@ -127,6 +128,10 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
 
     def __repr__(self) -> str:
         return f"PostgresSink({self._database.shown()}, {self._name!r})"
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the table."""
+        return [self._database.name_dataset(self._name)]
 
     def scope(self, ctx: JobContext) -> str:
         return f"postgres:{self._database.name}/{self._ledger.schema}"

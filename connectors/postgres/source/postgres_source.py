@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.abc.source import Source
 from kafka_eos.connectors._shared.plain_rows import build_converter
 from kafka_eos.connectors.postgres.columns import columns_of
@@ -132,6 +133,10 @@ class PostgresSource(Source[T]):
     @property
     def _name(self) -> str:
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
+
+    def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
+        """Return the table."""
+        return [self._database.name_dataset(self._name)]
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """Return the key ranges with their positions; see ``Source.discover``. The table may be dropped once all is

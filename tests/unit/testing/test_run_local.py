@@ -127,7 +127,7 @@ class Later(ProcessFunction[str, Order, tuple[str, int]]):
 def _encoded(**options: Any) -> Pipeline:
     pipeline = Pipeline("encoded")
     orders = pipeline.source(KafkaSource("orders", value=Order), name="orders", **options)
-    sink = KafkaSink("big", value=Order, key=lambda order: order.user, headers=lambda order: [("n", b"1")])
+    sink = KafkaSink("big", value=Order, key=lambda order: order.user, headers=lambda order: (("n", b"1"),))
     orders.filter(lambda order: order.amount > 1).sink(sink, name="big")
     return pipeline
 
@@ -137,7 +137,7 @@ def test_values_pass_the_codecs_of_source_and_sink() -> None:
 
     assert run == {"big": [Order("bob", 2)]}
     assert run.written["big"] == [
-        RawRecord("big", -1, -1, 1_700_000_000_000, b"bob", b'{"user":"bob","amount":2}', [("n", b"1")])
+        RawRecord("big", -1, -1, 1_700_000_000_000, b"bob", b'{"user":"bob","amount":2}', (("n", b"1"),))
     ]
 
 
