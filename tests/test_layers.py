@@ -51,7 +51,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "api": "__init__ core _util abc config codecs protocol plan runtime coordination monitoring embedded",
     "audit": "core _util abc config codecs protocol plan storage connectors runtime coordination spark",
     "ops": "core _util abc config plan storage connectors runtime savepoints coordination api",
-    "devtools": "__init__ core _util config storage connectors runtime coordination monitoring api audit",
+    "devtools": "__init__ core _util abc config codecs plan storage connectors runtime testing coordination monitoring "
+    "api audit",
     "pytest_plugin": "core _util abc codecs plan storage connectors runtime monitoring testing devtools",
     "cli": "__init__ core _util abc config codecs protocol plan storage connectors runtime savepoints "
     "coordination monitoring spark api audit ops devtools",

@@ -261,7 +261,8 @@ def test_the_demo_says_which_extra_is_missing(tmp_path: Path, absent: tuple[str,
 
     assert done.returncode == 2, done.stderr
     assert (
-        f"the demo, which ends with an audit, needs {', '.join(absent)}: pip install 'kafka-eos[audit]'" in done.stderr
+        f"a crash test, which ends with an audit, needs {', '.join(absent)}: pip install 'kafka-eos[audit]'"
+        in done.stderr
     )
     assert list(tmp_path.iterdir()) == []
 

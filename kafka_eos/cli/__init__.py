@@ -62,6 +62,10 @@ _COMMANDS = {
         "reset:reset",
         "Give up a job's state and positions, so that its next start reads the input by its start rule.",
     ),
+    "crash-test": (
+        "crash_test:crash_test",
+        "Kill a pipeline at every step of a checkpoint, a commit and a recovery, then compare every output.",
+    ),
     "demo": (
         "demo:demo",
         "Start a real Kafka broker, run a job, kill it repeatedly under load, then audit its output.",

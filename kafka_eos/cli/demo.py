@@ -31,14 +31,16 @@ def demo(
     At the end Spark reads all of them and recomputes every output. This takes about two minutes, on Spark four. Needs
     Java 17 and the extra `audit`.
 
-    Exit code 0 for PASS only, 1 for FAIL, 2 for INCONCLUSIVE (a planned fault did not happen, so nothing is proven), 3
+    Exit code 0 for PASS only, 1 for FAIL, 2 for INVALID (a planned fault did not happen, so nothing is proven), 3
     for PARTIAL (some outputs were not compared).
 
     Example: `kafka-eos demo --seed 7`
     """
-    from kafka_eos.devtools.demo import Options, run_demo
+    from kafka_eos.devtools.demo import DemoOptions, run_demo
 
-    options = Options(orders=orders, seed=seed, directory=directory, port=port, keep_broker=keep_broker, engine=engine)
+    options = DemoOptions(
+        orders=orders, seed=seed, directory=directory, port=port, keep_broker=keep_broker, engine=engine
+    )
     result = run_demo(options, console)
     echo(result.headline)
     echo(f"report: {directory / 'report.html'}, {directory / 'report.json'}")

@@ -13,18 +13,18 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Final
 
 from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.core.errors import PlanError
 from kafka_eos.plan import FoldNode, MapBatchesNode, Node, Plan
 from kafka_eos.plan.function_checks import asynchronous, describe_function
+from kafka_eos.plan.function_wrapping import wrap_functions
 from kafka_eos.runtime.operators.branch_copies import are_immutable
 
-_FIRST_CHECKED: Final = {"fn": 0, "step": 1, "merge": 1, "emit": 0, "join": 0, "on_timeout": 0}
-"""By field of a node, the first argument that its function must not change."""
-_METHODS: Final = ("process", "process_left", "process_right", "process_broadcast")
+_FIRST_CHECKED: Final = {"step": 1, "merge": 1, "add": 1}
+"""By the role of a function, the first argument that it must not change; 0 for the others."""
 _MAX_SHOWN: Final = 200
 
 
@@ -34,32 +34,12 @@ def detect_in_place_changes(plan: Plan) -> Plan:
 
 
 def _checked(node: Node) -> Node:
-    changes: dict[str, Any] = {}
-    for name, first in _FIRST_CHECKED.items():
-        fn = getattr(node, name, None)
-        if callable(fn):
-            changes[name] = _guard(fn, node, first)
-    factory, contents = getattr(node, "factory", None), getattr(node, "contents", None)
-    if factory is not None:
-        changes["factory"] = partial(_guarded_function, factory, node)
-    if contents is not None:
-        changes["contents"] = replace(contents, add=_guard(contents.add, node, 1), emit=_guard(contents.emit, node, 0))
-    if isinstance(node, FoldNode) and node.merge is None:
+    checked = wrap_functions(node, lambda fn, role: _guard(fn, node, _FIRST_CHECKED.get(role, 0)))
+    if isinstance(node, FoldNode) and isinstance(checked, FoldNode) and node.merge is None:
         emitted = _EmittedAccumulators(node)
-        changes |= {
-            "step": emitted.watch_step(changes["step"]),
-            "emit": emitted.watch_emit(changes.get("emit", lambda key, accumulator: (key, accumulator))),
-        }
-    return replace(node, **changes) if changes else node
-
-
-def _guarded_function(factory: Callable[[], Any], node: Node) -> Any:
-    """Return a process function whose methods are guarded."""
-    function = factory()
-    for name in _METHODS:
-        if hasattr(function, name):
-            object.__setattr__(function, name, _guard(getattr(function, name), node, 0))
-    return function
+        emit = checked.emit or (lambda key, accumulator: (key, accumulator))
+        return replace(checked, step=emitted.watch_step(checked.step), emit=emitted.watch_emit(emit))
+    return checked
 
 
 def _guard(fn: Callable[..., Any], node: Node, first: int) -> Callable[..., Any]:

@@ -34,6 +34,8 @@ class Template:
     extras: str = "broker"
     services: str = ""
     environment: str = ""
+    servers: str = ""
+    """Options of ``crash-test`` for a server of the test."""
 
     def values(self, name: str) -> Mapping[str, str]:
         """Return what replaces each ``PROJECT_…`` word."""
@@ -45,6 +47,7 @@ class Template:
             "PROJECT_RECORD": self.record,
             "PROJECT_EXTRAS": self.extras,
             "PROJECT_SERVICES": self.services,
+            "PROJECT_SERVERS": self.servers,
             "PROJECT_ENVIRONMENT": self.environment,
         }
 
@@ -73,6 +76,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
         extras="postgres",
         services=_POSTGRES,
         environment="      DATABASE: host=postgres user=postgres dbname=postgres\n",
+        servers=" --postgres DATABASE",
     ),
     "lake": Template(
         "Purchases as Parquet files, in a directory per day.",
@@ -80,6 +84,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
         '{"user": "ann", "amount": 5, "at": "2026-01-01T12:00:00Z"}',
         extras="parquet",
         environment="      LAKE: /var/lib/kafka-eos/lake\n",
+        servers=" --files LAKE",
     ),
 }
 """Templates by name; the first one is the default."""

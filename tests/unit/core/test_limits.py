@@ -19,7 +19,7 @@ from tests.limits import set_limits
 ROOT = Path(__file__).parents[3]
 NOT_LOOKED_AT = (
     "kafka_eos/_util/jvm", "kafka_eos/api/run.py", "kafka_eos/audit", "kafka_eos/cli", "kafka_eos/devtools",
-    "kafka_eos/monitoring", "kafka_eos/ops/doctor", "kafka_eos/spark", "kafka_eos/testing",
+    "kafka_eos/monitoring", "kafka_eos/ops/doctor", "kafka_eos/pytest_plugin", "kafka_eos/spark", "kafka_eos/testing",
 )  # fmt: skip
 """Rooms that commit, restore, route and delete nothing, and the engine of a job an epoch."""
 

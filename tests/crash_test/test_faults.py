@@ -1,4 +1,4 @@
-"""The plan of a demo's faults."""
+"""The plans of faults: those of the demo, and those of a crash test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections import Counter
 import pytest
 
 from kafka_eos._util import failpoints
-from kafka_eos.devtools.demo.faults import FAULT_PROFILES, PlannedFault, Victim, plan_faults
+from kafka_eos.devtools.crash_test.faults import (
+    FAULT_PROFILES,
+    PlannedFault,
+    StepsOfPlan,
+    Victim,
+    failpoint_script,
+    plan_every_step,
+    plan_faults,
+)
 
 both_engines = pytest.mark.parametrize("engine", FAULT_PROFILES)
 
@@ -69,7 +77,7 @@ def test_only_workers_that_there_are_at_that_time_are_hit() -> None:
 def test_the_script_is_one_that_the_job_understands(engine: str) -> None:
     for seed in range(50):
         plan = plan_faults(seed, engine=engine)
-        armed = failpoints.parse_script(plan.failpoint_spec)
+        armed = failpoints.parse_script(failpoint_script(plan.step_faults))
 
         assert [(entry.name, entry.action, entry.at) for entry in armed] == [
             (fault.point, "kill", fault.epochs) for fault in plan.step_faults
@@ -86,3 +94,41 @@ def test_a_title_names_who_is_hit_and_where() -> None:
     assert PlannedFault(Victim.WORKER, "sink.seal", 3).format_title("worker 1") == "worker 1 killed at sink.seal"
     assert PlannedFault(Victim.EXECUTOR, None, 2, number=1).title == "executor 1 killed from outside"
     assert PlannedFault(Victim.JOB, None, 2, parallelism=(2, 3)).title.startswith("parallelism 2 → 3")
+
+
+# ---------------------------------------------------------------- every step
+
+
+def test_a_full_test_kills_at_every_step_of_an_epoch_a_commit_and_a_recovery() -> None:
+    steps = StepsOfPlan(sinks=2, keeps_state=True, writes_lake=False, has_outbox=False)
+    plan = plan_every_step(steps, seed=1, kills=30, quick=False, own_broker=True)
+    elsewhere = ("lake", "outbox", "timers", "bootstrap", "async-map", "scratch", "in-flight", "packing", "savepoint")
+    expected = {point for point in failpoints.POINTS if not point.startswith((*elsewhere, "micro-batch"))}
+
+    assert {fault.point for fault in plan.step_faults} == expected
+    assert failpoints.parse_script(failpoint_script(plan.step_faults))
+    found = Counter(fault.victim for fault in plan.outside_faults)
+    assert found[Victim.WORKER] + found[Victim.SUPERVISOR] == 30
+    assert [found[v] for v in (Victim.BROKER, Victim.JOB, Victim.SAVEPOINT, Victim.ZOMBIE)] == [2, 1, 1, 1]
+
+
+def test_steps_of_a_sink_are_hit_once_for_each_sink() -> None:
+    plan = plan_every_step(StepsOfPlan(3, True, True, True), seed=1, kills=0, quick=False, own_broker=True)
+    hits = [fault.epochs for fault in plan.step_faults if fault.point == "sink.flush.after"]
+
+    assert hits == [4, 5, 6], "the second epoch of a process that reaches the step three times in each"
+    assert {"lake.commit.before", "outbox.between"} <= {fault.point for fault in plan.step_faults}
+
+
+def test_a_quick_test_of_a_pipeline_without_state_plans_few_faults() -> None:
+    plan = plan_every_step(StepsOfPlan(1, False, False, False), seed=1, kills=2, quick=True, own_broker=True)
+
+    assert [fault.point for fault in plan.step_faults if fault.point.startswith("snapshot")] == []
+    assert len(plan.faults) <= 12
+    assert Victim.BROKER not in {fault.victim for fault in plan.faults}
+
+
+def test_the_broker_of_others_is_not_restarted() -> None:
+    plan = plan_every_step(StepsOfPlan(1, True, False, False), seed=1, kills=1, quick=False, own_broker=False)
+
+    assert Victim.BROKER not in {fault.victim for fault in plan.faults}

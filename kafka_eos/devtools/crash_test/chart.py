@@ -1,4 +1,4 @@
-"""The chart of a demo: records over time, the faults of the job, and below it the lifetimes of its processes.
+"""The chart of a crash test: records over time, the faults of the job, and below it the lifetimes of its processes.
 
 Pure. Rule: it turns the contents of ``report.json`` into coordinates and computes nothing else.
 """
@@ -43,7 +43,7 @@ class Chart:
 
 
 class _Scale:
-    """Conversion of times to x coordinates, from the first order to the last commit."""
+    """Conversion of times to x coordinates, from the first record to the last commit."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.began = next((at for at, written, *_ in facts["samples"] if written), 0.0)

@@ -1,11 +1,11 @@
-"""The picture of a demo, from facts that were measured elsewhere."""
+"""The page of a crash test, from facts that were measured elsewhere."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.devtools.demo.chart import HEIGHT, WIDTH, draw
-from kafka_eos.devtools.demo.report import render
+from kafka_eos.devtools.crash_test.chart import HEIGHT, WIDTH, draw
+from kafka_eos.devtools.crash_test.report import render
 
 FACTS: dict[str, Any] = {
     "outcome": "PASS",
@@ -34,7 +34,13 @@ FACTS: dict[str, Any] = {
     ],
     "outputs": ["topic totals", "Parquet files in run/paid-orders"],
     "no_table": None,
+    "app": "shop.py",
+    "input": "10 generated rows",
+    "findings": [],
+    "missed": [],
+    "unreached": [],
     "audit": None,
+    "state_audit": None,
 }  # fmt: skip
 
 
@@ -66,7 +72,19 @@ def test_the_page_says_where_the_job_wrote_and_why_not() -> None:
     assert "No table: PostgreSQL is not installed" in render({**FACTS, "no_table": "PostgreSQL is not installed"})
 
 
-def test_a_demo_that_saw_nothing_has_a_page_too() -> None:
+def test_a_test_that_saw_nothing_has_a_page_too() -> None:
     nothing: dict[str, Any] = {name: [] for name in ("struck", "samples", "commits", "sessions", "processes", "steps")}
 
-    assert "planned, did not happen" in render({**FACTS, **nothing})
+    assert "planned, did not happen: worker 1" in render({**FACTS, **nothing, "missed": ["worker 1 killed"]})
+
+
+def test_the_page_shows_findings_in_the_code_and_what_was_not_killed_or_compared() -> None:
+    finding = {"kind": "side effect", "function": "add (shop.py, line 7)", "operator": "total",
+               "line": "shop.py:8: open(…)", "detail": "writes a file", "fails": True}  # fmt: skip
+    audit = {"headline": "PARTIAL", "checks": [], "skipped": {}, "not_compared": ["sink totals: timers"], "notes": [],
+             "invisible": 3, "committed_epochs": 9}  # fmt: skip
+    page = render({**FACTS, "findings": [finding], "unreached": ["align.barrier"], "audit": audit})
+
+    assert "add (shop.py, line 7)" in page and "shop.py:8: open(…)" in page
+    assert "does not pass these steps, so nothing was killed there: align.barrier" in page
+    assert "Not compared: sink totals: timers" in page

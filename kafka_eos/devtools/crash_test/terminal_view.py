@@ -1,4 +1,4 @@
-"""The demo on the terminal: drawn in place there, plain lines in a log file.
+"""A crash test on the terminal: drawn in place there, plain lines in a log file.
 
 Rule: it shows what the watcher has seen and knows nothing else.
 """
@@ -14,25 +14,22 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.devtools.demo.directory import Options
-from kafka_eos.devtools.demo.faults import FaultPlan, Victim, counts
-from kafka_eos.devtools.demo.outputs import DemoOutputs
-from kafka_eos.devtools.demo.run_watcher import Watcher
+from kafka_eos.devtools.crash_test.faults import Victim, counts
+from kafka_eos.devtools.crash_test.report import TestFacts
+from kafka_eos.devtools.crash_test.run_watcher import Watcher
 
 _LINE_SECONDS = 3.0
+_SHOWN_FAULTS = 12
 
 
-class DemoView:
-    """Show the progress of a demo on the terminal."""
+class CrashTestView:
+    """Show the progress of a test on the terminal."""
 
-    def __init__(
-        self, console: Console, watcher: Watcher, plan: FaultPlan, options: Options, outputs: DemoOutputs
-    ) -> None:
+    def __init__(self, console: Console, watcher: Watcher, facts: TestFacts, records: int) -> None:
         self._console = console
         self._watcher = watcher
-        self._plan = plan
-        self._options = options
-        self._outputs = outputs
+        self._facts, self._plan = facts, facts.plan
+        self._records = records
         self._printed = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -40,18 +37,17 @@ class DemoView:
 
     def announce(self, watch: str) -> None:
         """Print what will happen. ``watch``: where it can be watched."""
-        options, plan = self._options, self._plan
+        facts, plan = self._facts, self._plan
         self._say(watch)
-        job = f"{options.engine} engine, {plan.parallelism} {plan.cast.unit}s"
-        self._say(f"{options.orders:,} orders, seed {options.seed}, {job}")
-        self._say(f"it writes, each epoch everywhere or nowhere: {', '.join(self._outputs.names)}")
-        if self._outputs.missing:
-            self._say(f"no table: {self._outputs.missing}")
+        self._say(f"{facts.options.app.path.name}: {facts.load}, {facts.options.engine} engine, seed {plan.seed}")
+        self._say(f"it writes, each epoch everywhere or nowhere: {', '.join(facts.outputs)}")
+        if facts.missing:
+            self._say(f"no table: {facts.missing}")
         self._say("what will happen to the job:")
         for number, fault in enumerate(plan.faults, start=1):
             self._say(f"  {number}. {fault.title} ({fault.when})")
 
-    def __enter__(self) -> DemoView:
+    def __enter__(self) -> CrashTestView:
         if self._console.is_terminal:
             self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=4)
             self._live.start()
@@ -99,7 +95,7 @@ class DemoView:
             facts.add_column(name, justify="right", style="bold", header_style="dim")
         facts.add_row(*(value for _, value in self._cells()))
         # Padding ends the line, which a bar does not.
-        bar = Padding(ProgressBar(total=self._options.orders, completed=self._watcher.written, width=60), 0)
+        bar = Padding(ProgressBar(total=self._records, completed=self._watcher.written, width=60), 0)
         steps = self._watcher.recording.steps
         now = Text(f"▶ {steps[-1][1]}" if steps else "", style="bold cyan")
         return Group(facts, bar, self._processes(), self._faults(), now)
@@ -112,16 +108,15 @@ class DemoView:
         return Text.assemble(*(piece for part, name in zip(parts, seen, strict=True) for piece in (part, f"{name}  ")))
 
     def _faults(self) -> Table:
+        """Return the last faults, and the number of those that are left."""
         table = Table(show_header=False, show_edge=False, pad_edge=False, box=None)
-        struck = self._watcher.recording.struck
-        for number, fault in enumerate(self._plan.faults):
-            if number >= len(struck):
-                table.add_row("·", Text(fault.title, style="dim"), "")
-                continue
-            recovered = struck[number].recovered_in
-            up = "[yellow]recovering …" if recovered is None else f"[green]recovered in {recovered:.1f} s"
-            mark = "[cyan]⇄" if fault.victim is Victim.JOB else "[red]✗"
-            table.add_row(mark, struck[number].title, f"at {struck[number].at:.0f} s, {up}")
+        struck, unreached = self._watcher.recording.struck, self._watcher.recording.unreached
+        for one in struck[-_SHOWN_FAULTS:]:
+            up = "[yellow]recovering …" if one.recovered_in is None else f"[green]recovered in {one.recovered_in:.1f} s"
+            mark = "[cyan]⇄" if one.fault.victim is Victim.JOB else "[red]✗"
+            table.add_row(mark, one.title, f"at {one.at:.0f} s, {up}")
+        left = len(self._plan.faults) - len(struck) - len(unreached)
+        table.add_row("·", Text(f"{left} more planned", style="dim"), "")
         return table
 
     def _cells(self) -> list[tuple[str, str]]:

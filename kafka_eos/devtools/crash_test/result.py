@@ -1,22 +1,24 @@
-"""The conclusion of a demo, and the numbers that it is based on.
+"""The conclusion of a crash test, and the numbers that it is based on.
 
-Pure. Rule: PASS needs the audit's PASS over every order, and every planned fault observed under load.
+Pure. Rule: PASS needs the audits' PASS over every record, and every planned fault observed under load. A step that the
+pipeline does not pass is no fault, and the report lists it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.checks.verdict import Check, Conclusion
-from kafka_eos.devtools.demo.faults import PROCESSES, PlannedFault, Victim, counts
+from kafka_eos.devtools.crash_test.faults import PROCESSES, PlannedFault, Victim, counts
 
 if TYPE_CHECKING:
     from kafka_eos.audit.checks.verdict import Verdict
 
 
-class DemoAborted(Exception):
-    """Raised if the demo cannot be brought to its end; says what that means."""
+class CrashTestAborted(Exception):
+    """Raised if the test cannot be brought to its end; says what that means."""
 
     def __init__(self, conclusion: Conclusion, reason: str) -> None:
         super().__init__(reason)
@@ -25,7 +27,7 @@ class DemoAborted(Exception):
 
 @dataclass(slots=True)
 class InjectedFault:
-    """A fault that happened, with its time, load and recovery time. Times are seconds since the demo began."""
+    """A fault that happened, with its time, load and recovery time. Times are seconds since the test began."""
 
     fault: PlannedFault
     at: float
@@ -34,9 +36,9 @@ class InjectedFault:
     epochs_since: int
     """Epochs that the job committed by itself since the fault before."""
     written: int
-    """Orders written at that time."""
+    """Records written at that time."""
     flowing: bool
-    """Orders were still to be written."""
+    """Records were still to be written."""
     name: str
     """Of the process that was hit."""
     recovered_in: float | None = None
@@ -48,12 +50,13 @@ class InjectedFault:
 
     @property
     def under_load(self) -> bool:
-        return self.flowing and self.epochs_since > 0
+        """Return whether records were flowing; a fault that needs no epochs before it may follow another at once."""
+        return self.flowing and (self.fault.optional or self.epochs_since > 0)
 
 
 @dataclass(slots=True)
 class ProcessLifetime:
-    """A process of the job, from when it was first seen until it was gone. Times are seconds since the demo began."""
+    """A process of the job, from when it was first seen until it was gone. Times are seconds since the test began."""
 
     name: str
     pid: int
@@ -63,22 +66,24 @@ class ProcessLifetime:
 
 
 @dataclass(slots=True)
-class DemoRecord:
-    """Everything observed in a run of the demo. Times are seconds since the demo began."""
+class RunRecord:
+    """Everything observed in a run. Times are seconds since the test began."""
 
     steps: list[tuple[float, str]] = field(default_factory=list)
     samples: list[tuple[float, int, int, int]] = field(default_factory=list)
-    """Time, orders written, outputs visible, lag."""
+    """Time, records written, outputs visible, lag."""
     commits: list[float] = field(default_factory=list)
     struck: list[InjectedFault] = field(default_factory=list)
+    unreached: list[PlannedFault] = field(default_factory=list)
+    """Steps that the pipeline does not pass."""
     processes: list[ProcessLifetime] = field(default_factory=list)
     sessions: list[tuple[float, int]] = field(default_factory=list)
     """When the job was up again, and with which parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
-class DemoResult:
-    """The conclusion of a demo with its reasons and numbers."""
+class CrashTestResult:
+    """The conclusion of a test with its reasons and numbers."""
 
     conclusion: Conclusion
     headline: str
@@ -93,40 +98,51 @@ class DemoResult:
 
 def conclude(
     planned: tuple[PlannedFault, ...],
-    struck: list[InjectedFault],
-    orders: int,
-    verdict: Verdict | None,
-    ended: DemoAborted | None,
+    recording: RunRecord,
+    records: int,
+    audits: Audits,
+    ended: CrashTestAborted | None,
     seconds: float,
-) -> DemoResult:
-    """Put the audit's verdict and what happened to the job together."""
-    numbers = _numbers(struck, orders, verdict, seconds)
+) -> CrashTestResult:
+    """Put the verdicts of the audits, the findings in the code and what happened to the job together."""
+    numbers = _numbers(recording.struck, records, audits.outputs, seconds)
     if ended is not None:
         return _result(ended.conclusion, (str(ended),), numbers)
-    if verdict is None:
+    if (outputs := audits.outputs) is None:
         return _result(Conclusion.INCONCLUSIVE, ("the audit did not run",), numbers)
-    if verdict.conclusion is not Conclusion.PASS:
-        return _result(verdict.conclusion, verdict.reasons, numbers)
-    if doubts := _doubts(planned, struck, orders, verdict):
+    if outputs.conclusion is not Conclusion.PASS:
+        return _result(outputs.conclusion, (*outputs.reasons, *audits.lines), numbers)
+    if audits.state is not None and audits.state.conclusion is Conclusion.FAIL:
+        return _result(Conclusion.FAIL, tuple(f"state: {reason}" for reason in audits.state.reasons), numbers)
+    if doubts := _doubts(planned, recording, records, outputs):
         return _result(Conclusion.INCONCLUSIVE, doubts, numbers)
     return _result(Conclusion.PASS, (), numbers)
 
 
-def _doubts(
-    planned: tuple[PlannedFault, ...], struck: list[InjectedFault], orders: int, verdict: Verdict
-) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Audits:
+    """The verdicts about outputs and state. ``lines``: the user's lines of the sinks that have findings."""
+
+    outputs: Verdict | None = None
+    state: Verdict | None = None
+    lines: tuple[str, ...] = ()
+
+
+def _doubts(planned: tuple[PlannedFault, ...], recording: RunRecord, records: int, verdict: Verdict) -> tuple[str, ...]:
     """Return the reasons why a clean audit would still prove nothing."""
-    doubts = [f"planned, but did not happen: {fault.title}" for fault in planned[len(struck) :]]
+    struck = recording.struck
+    missing = Counter(planned) - Counter(recording.unreached) - Counter(one.fault for one in struck)
+    doubts = [f"planned, but did not happen: {fault.title}" for fault in missing.elements()]
     doubts += [f"not under load: {one.title} at {one.at:.0f} s" for one in struck if not one.under_load]
-    if verdict.facts.inputs != orders:
-        doubts.append(f"the audit saw {verdict.facts.inputs:,} of {orders:,} orders")
+    if verdict.facts.inputs != records:
+        doubts.append(f"the audit saw {verdict.facts.inputs:,} of {records:,} records")
     return tuple(doubts)
 
 
-def _numbers(struck: list[InjectedFault], orders: int, verdict: Verdict | None, seconds: float) -> dict[str, Any]:
+def _numbers(struck: list[InjectedFault], records: int, verdict: Verdict | None, seconds: float) -> dict[str, Any]:
     found = {} if verdict is None else {finding.check: finding.count for finding in verdict.findings}
     return {
-        "orders": orders,
+        "records": records,
         "inputs": None if verdict is None else verdict.facts.inputs,
         "outputs": None if verdict is None else verdict.facts.outputs,
         "duplicated": None if verdict is None else found.get(Check.DUPLICATE, 0),
@@ -139,8 +155,9 @@ def _numbers(struck: list[InjectedFault], orders: int, verdict: Verdict | None, 
     }
 
 
-def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str, Any]) -> DemoResult:
-    parts = list(reasons)
+def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str, Any]) -> CrashTestResult:
+    short = all("\n" not in reason for reason in reasons)
+    parts = list(reasons) if short else []
     if numbers["inputs"] is not None:
         parts += [
             f"{_spaced(numbers['inputs'])} in",
@@ -154,7 +171,13 @@ def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str,
         *(f"rescaled {before} → {after}" for before, after in numbers["rescaled"]),
         f"{numbers['seconds']:.0f} s",
     ]
-    return DemoResult(conclusion, f"{conclusion.value}: {', '.join(parts)}", reasons, numbers)
+    lines = [f"{name_of(conclusion)}: {', '.join(parts)}", *(() if short else reasons)]
+    return CrashTestResult(conclusion, "\n".join(lines), reasons, numbers)
+
+
+def name_of(conclusion: Conclusion) -> str:
+    """Return the word of a crash test for a conclusion: a test that proves nothing is INVALID."""
+    return "INVALID" if conclusion is Conclusion.INCONCLUSIVE else conclusion.value
 
 
 def _spaced(number: int) -> str:

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from kafka_eos.devtools.demo.job_history import HistoryFollower
-from kafka_eos.devtools.demo.job_process import JobProcess
-from kafka_eos.devtools.demo.order_feeder import LoadGenerator
-from kafka_eos.devtools.demo.result import DemoRecord, ProcessLifetime
+from kafka_eos.devtools.crash_test.job_history import HistoryFollower
+from kafka_eos.devtools.crash_test.job_process import JobProcess
+from kafka_eos.devtools.crash_test.load_generator import LoadGenerator
+from kafka_eos.devtools.crash_test.result import ProcessLifetime, RunRecord
 
 _LOOK_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.25
@@ -24,7 +24,7 @@ class Watcher:
 
     def __init__(self, diary: HistoryFollower) -> None:
         self.began = time.monotonic()
-        self.diary, self.recording = diary, DemoRecord()
+        self.diary, self.recording = diary, RunRecord()
         self.feeder: LoadGenerator | None = None
         self.job: JobProcess | None = None
         self.failure: Exception | None = None
@@ -42,7 +42,7 @@ class Watcher:
 
     @property
     def now(self) -> float:
-        """Return the seconds since the demo began."""
+        """Return the seconds since the test began."""
         return time.monotonic() - self.began
 
     @property

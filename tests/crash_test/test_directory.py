@@ -1,4 +1,4 @@
-"""A demo is alone in its directory, and removes and stops only what a demo made."""
+"""A crash test is alone in its directory, and removes and stops only what a crash test made."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.demo.directory import (
-    DemoDirectory,
-    Options,
+from kafka_eos.devtools.crash_test.directory import (
+    CrashTestDirectory,
     check_port,
     children_of,
     parent_of,
@@ -28,18 +27,18 @@ def sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen(SLEEPER, stdin=subprocess.PIPE)
 
 
-def test_each_demo_starts_with_an_empty_run_directory(tmp_path: Path) -> None:
-    with DemoDirectory(tmp_path).lock():
+def test_each_test_starts_with_an_empty_run_directory(tmp_path: Path) -> None:
+    with CrashTestDirectory(tmp_path).lock():
         (tmp_path / "run" / "old").touch()
-    with DemoDirectory(tmp_path).lock():
+    with CrashTestDirectory(tmp_path).lock():
         assert not (tmp_path / "run" / "old").exists()
 
 
-def test_a_second_demo_is_refused_while_one_runs(tmp_path: Path) -> None:
+def test_a_second_test_is_refused_while_one_runs(tmp_path: Path) -> None:
     with (
-        DemoDirectory(tmp_path).lock(),
+        CrashTestDirectory(tmp_path).lock(),
         pytest.raises(ConfigError, match=f"process {os.getpid()}"),
-        DemoDirectory(tmp_path).lock(),
+        CrashTestDirectory(tmp_path).lock(),
     ):
         pass
 
@@ -48,13 +47,13 @@ def test_a_directory_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").touch()
 
-    with pytest.raises(ConfigError, match="does not belong to a demo"), DemoDirectory(tmp_path).lock():
+    with pytest.raises(ConfigError, match="does not belong to a crash test"), CrashTestDirectory(tmp_path).lock():
         pass
     assert (tmp_path / "run" / "precious").exists()
 
 
-def test_the_job_of_an_interrupted_demo_is_stopped(tmp_path: Path) -> None:
-    home = DemoDirectory(tmp_path)
+def test_the_job_of_an_interrupted_test_is_stopped(tmp_path: Path) -> None:
+    home = CrashTestDirectory(tmp_path)
     with sleeper() as left:
         with home.lock():
             home.remember(left.pid)
@@ -63,7 +62,7 @@ def test_the_job_of_an_interrupted_demo_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_process_that_got_the_same_id_later_is_left_alone(tmp_path: Path) -> None:
-    home = DemoDirectory(tmp_path)
+    home = CrashTestDirectory(tmp_path)
     with sleeper() as other:
         with home.lock():
             home.process_file.write_text(json.dumps({"pid": other.pid, "started": "another time"}))
@@ -97,13 +96,3 @@ def test_a_used_port_is_an_error_that_names_the_option() -> None:
         used.listen()
         with pytest.raises(ConfigError, match="--port"):
             check_port(used.getsockname()[1])
-
-
-def test_too_few_orders_are_refused() -> None:
-    with pytest.raises(ConfigError, match="--orders"):
-        Options(orders=10)
-
-
-def test_an_engine_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--engine"):
-        Options(engine="storm")

@@ -1,7 +1,7 @@
 """The job under fault: the real command in a process of its own, started, watched and signalled.
 
 Rule: the process that leads the job is signalled through its Popen object only; another one only after it was seen
-to be the child of a process of this demo.
+to be the child of a process of this test.
 """
 
 from __future__ import annotations
@@ -12,31 +12,32 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
 
 from kafka_eos._util import parent_death
-from kafka_eos.devtools.demo.directory import DemoDirectory, parent_of
-from kafka_eos.devtools.demo.faults import Victim
-from kafka_eos.devtools.demo.job_history import HistoryFollower
-from kafka_eos.devtools.demo.spark_cluster import SparkCluster
-
-APP = Path(__file__).with_name("three_systems.py")
-CHECKPOINT_INTERVAL = "500ms"
+from kafka_eos.core.ids import AppRef
+from kafka_eos.devtools.crash_test.directory import CrashTestDirectory, parent_of
+from kafka_eos.devtools.crash_test.faults import Victim
+from kafka_eos.devtools.crash_test.job_history import HistoryFollower
+from kafka_eos.devtools.crash_test.spark_cluster import SparkCluster
+from kafka_eos.storage import object_names as paths
 
 
 class JobProcess(ABC):
-    """The job of a demo, run as a process; at most one leader at a time."""
+    """The job under test, run as a process; at most one leader at a time."""
 
     LEADER: Victim
 
-    def __init__(self, home: DemoDirectory, bootstrap: str) -> None:
-        self._home, self._bootstrap = home, bootstrap
+    def __init__(self, home: CrashTestDirectory, app: AppRef, bootstrap: str, interval: str) -> None:
+        self._home, self._app = home, app
+        self._bootstrap, self._interval = bootstrap, interval
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, parallelism: int, failpoints: str = "", *options: str) -> None:
         """Start the job. It dies with this process; its output goes to the job's log."""
-        run = [sys.executable, "-m", "kafka_eos", "run", str(APP), "--bootstrap-servers", self._bootstrap]
-        run += ["--checkpoint-dir", str(self._home.checkpoints), "--checkpoint-interval", CHECKPOINT_INTERVAL]
+        run = [sys.executable, "-m", "kafka_eos", "run", str(self._app), "--bootstrap-servers", self._bootstrap]
+        run += ["--checkpoint-dir", str(self._home.checkpoints), "--checkpoint-interval", self._interval]
         run += ["--parallelism", str(parallelism), *self._options(), *options]
         armed = {
             "KAFKA_EOS_FAILPOINTS": failpoints,
@@ -122,13 +123,50 @@ class EmbeddedJob(JobProcess):
 
     LEADER = Victim.SUPERVISOR
 
-    def __init__(self, home: DemoDirectory, bootstrap: str, diary: HistoryFollower) -> None:
-        super().__init__(home, bootstrap)
+    def __init__(
+        self, home: CrashTestDirectory, app: AppRef, bootstrap: str, interval: str, diary: HistoryFollower
+    ) -> None:
+        super().__init__(home, app, bootstrap, interval)
         self._diary = diary
+
+    def freeze(self) -> FrozenJob:
+        """Freeze all processes (SIGSTOP) and give up the job's lock, as if they were on another machine."""
+        assert self._process is not None
+        self._signal(signal.SIGSTOP)
+        workers = list(self._members().values())
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        self._diary.directory.joinpath(paths.LOCK).unlink()
+        frozen, self._process = FrozenJob(self._process, workers), None
+        return frozen
 
     def _members(self) -> dict[str, int]:
         workers = {f"worker {number}": pid for number, pid in enumerate(self._diary.workers)}
         return {name: pid for name, pid in workers.items() if self._process and parent_of(pid) == self.pid}
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenJob:
+    """A job whose processes are all frozen: a zombie as soon as another one has taken its place."""
+
+    leader: subprocess.Popen[bytes]
+    workers: list[int]
+
+    def resume(self, seconds: float) -> int | None:
+        """Resume all processes and wait for the end of the leader. Return its exit code; None if it continues."""
+        for pid in self.workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.leader.send_signal(signal.SIGCONT)
+        try:
+            return self.leader.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """Kill the leader, and with it its workers."""
+        self.leader.kill()
+        self.leader.wait()
 
 
 class SparkJob(JobProcess):
@@ -136,8 +174,10 @@ class SparkJob(JobProcess):
 
     LEADER = Victim.DRIVER
 
-    def __init__(self, home: DemoDirectory, bootstrap: str, cluster: SparkCluster) -> None:
-        super().__init__(home, bootstrap)
+    def __init__(
+        self, home: CrashTestDirectory, app: AppRef, bootstrap: str, interval: str, cluster: SparkCluster
+    ) -> None:
+        super().__init__(home, app, bootstrap, interval)
         self._cluster = cluster
 
     def _options(self) -> list[str]:

@@ -1,10 +1,11 @@
-"""The plan of a demo, made before it starts: faults, and a change of parallelism in the middle.
+"""The plan of a crash test, made before it starts: faults at named steps, faults from outside, a change of parallelism.
 
-Pure: the same seed and size give the same plan. The job runs twice. In its first run it is killed at named steps of a
-checkpoint (``kafka_eos._util.failpoints``), the process that leads it last. In its second run it is killed from outside
-at any moment, the broker goes down once, and the job is stopped cleanly and resumed with another parallelism.
+Pure: the same seed and size give the same plan. First the job is killed at named steps of a checkpoint, a commit and a
+recovery (``kafka_eos._util.failpoints``). Then it is killed from outside at any moment, the broker goes down, and the
+job is stopped cleanly and resumed with another parallelism.
 
-Rule: a plan is printed before it runs, and each of its faults must be observed.
+Rule: a plan is printed before it runs, and each of its faults must be observed. A step that the pipeline does not pass
+is reported as such.
 """
 
 from __future__ import annotations
@@ -27,9 +28,13 @@ class Victim(enum.Enum):
     BROKER = "broker"
     JOB = "job"
     """As a whole, and not killed: rescaled."""
+    SAVEPOINT = "savepoint"
+    """Nobody is hit: a savepoint is taken under load."""
+    ZOMBIE = "zombie"
+    """The whole job is frozen, another one takes its place, and the frozen one resumes beside it."""
 
 
-PROCESSES = frozenset(Victim) - {Victim.BROKER, Victim.JOB}
+PROCESSES = frozenset(Victim) - {Victim.BROKER, Victim.JOB, Victim.SAVEPOINT, Victim.ZOMBIE}
 """Those of the job itself: to hit one counts as a kill."""
 
 
@@ -41,8 +46,6 @@ class FaultProfile:
     """
 
     unit: str
-    seconds: float
-    """How long most of the orders take to be written: about as long as the faults take on a quiet machine."""
     step_victim: Victim
     step_points: tuple[str, ...]
     """Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
@@ -75,7 +78,6 @@ _SINK = ("sink.flush.after", "sink.prepare.before", "sink.prepare.after")
 FAULT_PROFILES = {
     "embedded": FaultProfile(
         unit="worker",
-        seconds=40.0,
         step_victim=Victim.WORKER,
         step_points=("source.capture.after", *_STATE, "sink.seal", *_SINK, "worker.ack.before"),
         step_hits=(3, 4),
@@ -87,7 +89,6 @@ FAULT_PROFILES = {
     ),
     "spark": FaultProfile(
         unit="task",
-        seconds=90.0,
         step_victim=Victim.PYTHON,
         # A process that alone runs all tasks of an epoch passes these twice in it.
         step_points=(*_STATE, *_SINK),
@@ -120,6 +121,8 @@ class PlannedFault:
     number: int | None = None
     parallelism: tuple[int, int] | None = None
     """Before and after; of the job only."""
+    optional: bool = False
+    """Not every pipeline passes the step: if it is not reached in some epochs, the test continues."""
 
     @property
     def name(self) -> str:
@@ -137,6 +140,10 @@ class PlannedFault:
         if self.parallelism:
             before, after = self.parallelism
             return f"parallelism {before} → {after} (SIGTERM, drained, started again)"
+        if self.victim is Victim.SAVEPOINT:
+            return "savepoint taken under load"
+        if self.victim is Victim.ZOMBIE:
+            return "job frozen (SIGSTOP), replaced, and resumed beside its successor"
         return f"{name} killed {f'at {self.point}' if self.point else 'from outside'}"
 
     @property
@@ -160,10 +167,10 @@ class FaultPlan:
     def faults(self) -> tuple[PlannedFault, ...]:
         return self.step_faults + self.outside_faults
 
-    @property
-    def failpoint_spec(self) -> str:
-        """Return the step faults as a value of KAFKA_EOS_FAILPOINTS."""
-        return ";".join(f"{fault.point}=kill@{fault.epochs}" for fault in self.step_faults)
+
+def failpoint_script(faults: Sequence[PlannedFault]) -> str:
+    """Return step faults as a value of KAFKA_EOS_FAILPOINTS."""
+    return ";".join(f"{fault.point}=kill@{fault.epochs}" for fault in faults)
 
 
 def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: str = "embedded") -> FaultPlan:
@@ -181,22 +188,102 @@ def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: 
     ]
     decided = PlannedFault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
     victims = [cast.members] * outside_kills + [Victim.BROKER] + [cast.leader] * cast.leader_outside
+    outside = _plan_outside(dice, cast, victims, (before, after), epochs=2)
+    return FaultPlan(seed, cast, before, (*steps, decided), outside)
+
+
+@dataclass(frozen=True, slots=True)
+class StepsOfPlan:
+    """The facts of a pipeline that decide which steps it passes."""
+
+    sinks: int
+    keeps_state: bool
+    writes_lake: bool
+    has_outbox: bool
+
+
+_WORKER_STEPS = ("source.capture.before", "source.capture.after", "sink.seal", "align.barrier", "align.complete")
+_SINK_STEPS = ("sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
+_STATE_STEPS = ("snapshot.flush", "snapshot.linked", "snapshot.upload", "snapshot.uploaded")
+_END_OF_EPOCH = ("worker.ack.before", "worker.ack.after", "worker.complete")
+_DECISION = (
+    *("coordinator.ack", "coordinator.acked", "manifest.staged", "manifest.synced", "manifest.renamed"),
+    *("manifest.published", "commit.probe", "commit.before", "commit.between", "commit.after"),
+    *("receipt.before", "receipt.after", "retention.recorded", "retention.before", "retention.between"),
+)
+_LAKE = ("lake.commit.before", "lake.replaced", "lake.commit.after")
+_OUTBOX = ("outbox.before", "outbox.between", "outbox.after")
+_RECOVERY = (
+    *("recovery.claimed", "recovery.resolved", "recovery.looked", "recovery.probed", "recovery.committed"),
+    *("recovery.based", "recovery.aborted", "recovery.verified", "recovery.restored", "recovery.opened"),
+)
+_QUICK = ("source.capture.after", "snapshot.uploaded", "sink.prepare.before", "sink.prepare.after", "manifest.synced")
+_QUICK_DECISION = ("commit.before", "commit.between", "receipt.before")
+
+
+def plan_every_step(steps: StepsOfPlan, seed: int, kills: int, *, quick: bool, own_broker: bool) -> FaultPlan:
+    """Plan a kill at every step that the pipeline may pass, ``kills`` kills from outside, and the other faults.
+
+    ``quick`` plans some steps, and no outage, savepoint or zombie. Steps of a sink are hit once for each sink.
+    """
+    dice, cast = random.Random(f"steps of {seed}"), FAULT_PROFILES["embedded"]  # noqa: S311 - repeated by its seed
+    before, after = 2, dice.choice((1, 3))
+    points = [point for point in _QUICK if steps.keeps_state or point not in _STATE_STEPS]
+    if quick:
+        points += _QUICK_DECISION
+    else:
+        points = [
+            *_WORKER_STEPS,
+            *(_STATE_STEPS if steps.keeps_state else ()),
+            *_SINK_STEPS,
+            *_END_OF_EPOCH,
+            *_DECISION,
+        ]
+        points += [*(_LAKE if steps.writes_lake else ()), *(_OUTBOX if steps.has_outbox else ())]
+    planned = [_plan_step(point, number, steps.sinks) for point in points for number in _sinks_at(point, steps, quick)]
+    chain = [PlannedFault(Victim.SUPERVISOR, "commit.before", 2, optional=True)] + [
+        PlannedFault(Victim.SUPERVISOR, point, 1, optional=True) for point in _RECOVERY
+    ]
+    victims = [Victim.SUPERVISOR if dice.random() < 0.2 else Victim.WORKER for _ in range(kills)]
+    victims += [Victim.BROKER] * (2 if own_broker and not quick else 0)
+    victims += [] if quick else [Victim.SAVEPOINT]
+    outside = _plan_outside(dice, cast, victims, (before, after), epochs=1)
+    if not quick:  # last: processes that were started with failpoints share a lock
+        outside += (PlannedFault(Victim.ZOMBIE, None, 1, 0.2),)
+    return FaultPlan(seed, cast, before, (*planned, *([] if quick else chain)), outside)
+
+
+def _sinks_at(point: str, steps: StepsOfPlan, quick: bool) -> range:
+    return range(steps.sinks if point in _SINK_STEPS and not quick else 1)
+
+
+def _plan_step(point: str, number: int, sinks: int) -> PlannedFault:
+    """Plan a kill in the second epoch of a process, in which each sink reaches the steps of a sink."""
+    hits = sinks + number + 1 if point in _SINK_STEPS else 2
+    victim = Victim.SUPERVISOR if point in (*_DECISION, *_LAKE, *_OUTBOX) else Victim.WORKER
+    return PlannedFault(victim, point, hits, optional=True)
+
+
+def _plan_outside(
+    dice: random.Random, cast: FaultProfile, victims: list[Victim], scales: tuple[int, int], epochs: int
+) -> tuple[PlannedFault, ...]:
+    """Plan the faults from outside in random order, with the change of parallelism in the middle."""
     dice.shuffle(victims)
     victims.insert(len(victims) // 2, Victim.JOB)
-    now, outside = before, []
+    now, outside = scales[0], []
     for victim in victims:
         members = range(cast.fixed_members or now)
         number = dice.choice(members) if victim is cast.members else None
-        scales = (before, after) if victim is Victim.JOB else None
-        outside.append(PlannedFault(victim, None, 2, round(dice.uniform(0.0, 0.5), 3), number, scales))
-        now = after if scales else now
-    return FaultPlan(seed, cast, before, (*steps, decided), tuple(outside))
+        delay = round(dice.uniform(0.0, 0.5), 3)
+        outside.append(PlannedFault(victim, None, epochs, delay, number, scales if victim is Victim.JOB else None))
+        now = scales[1] if victim is Victim.JOB else now
+    return tuple(outside)
 
 
 def counts(faults: Sequence[PlannedFault]) -> dict[str, int]:
     """Count the faults of each kind of process, without rescalings."""
     found = Counter(fault.victim for fault in faults)
-    return {victim.value: found[victim] for victim in Victim if found[victim] and victim is not Victim.JOB}
+    return {victim.value: found[victim] for victim in Victim if found[victim] and victim in (*PROCESSES, Victim.BROKER)}
 
 
 def _sample(dice: random.Random, points: Sequence[str], count: int) -> list[str]:

@@ -1,6 +1,6 @@
 """A standalone Spark cluster on this machine: a master and two workers as processes of their own, on loopback only.
 
-Rule: its processes die with the demo (``devtools.broker.parent_death``), and executors, which are children of the
+Rule: its processes die with the test (``devtools.broker.parent_death``), and executors, which are children of the
 workers, with those. An executor is known by its parent and its main class.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from kafka_eos._util import parent_death
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.demo.directory import children_of
+from kafka_eos.devtools.crash_test.directory import children_of
 from kafka_eos.devtools.postgres import free_port
 
 WORKERS = 2

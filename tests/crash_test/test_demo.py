@@ -15,7 +15,9 @@ import pytest
 from rich.console import Console
 
 from kafka_eos.audit import Conclusion
-from kafka_eos.devtools.demo import DemoResult, Options, run_demo
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.crash_test.result import CrashTestResult
+from kafka_eos.devtools.demo import DemoOptions, run_demo
 
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(900)]
 
@@ -33,13 +35,13 @@ def said_by(file: Path) -> str:
         return ""
 
 
-def demonstrate(options: Options) -> DemoResult:
+def demonstrate(options: DemoOptions) -> CrashTestResult:
     with (options.directory / "said.txt").open("w") as said:
         return run_demo(options, Console(file=said))
 
 
-def run_small(directory: Path, engine: str) -> tuple[DemoResult, dict[str, Any]]:
-    options = Options(
+def run_small(directory: Path, engine: str) -> tuple[CrashTestResult, dict[str, Any]]:
+    options = DemoOptions(
         orders=20_000, seed=5, directory=directory, step_kills=1, outside_kills=1, seconds=8.0, engine=engine
     )
     # As users do, in a process of its own: Spark's have the environment that there was when the first one began.
@@ -83,4 +85,14 @@ def test_its_help_shows_an_example_and_the_exit_codes() -> None:
         [sys.executable, "-m", "kafka_eos", "demo", "--help"], capture_output=True, text=True, check=True
     ).stdout
 
-    assert "kafka-eos demo --seed 7" in shown and "INCONCLUSIVE" in shown
+    assert "kafka-eos demo --seed 7" in shown and "INVALID" in shown
+
+
+def test_too_few_orders_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--orders"):
+        DemoOptions(orders=10)
+
+
+def test_an_engine_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--engine"):
+        DemoOptions(engine="storm")

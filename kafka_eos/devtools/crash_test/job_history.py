@@ -35,6 +35,8 @@ class HistoryFollower:
     """The ``running`` events: one for each time that the job was up again."""
     committed_epochs: int = 0
     """Epochs with output that were committed by the term that triggered them."""
+    commits: int = 0
+    """The same with epochs that had no output."""
     checkpoint: dict[str, Any] = field(default_factory=dict)
     """The latest ``decided`` event: seconds, state_bytes."""
     lag: int = 0
@@ -99,6 +101,7 @@ class HistoryFollower:
             case "committed":
                 records = sum(event["records"].values())
                 self.outputs[event["epoch"]] = records
+                self.commits += event["term"] == self.term
                 self.committed_epochs += records > 0 and event["term"] == self.term
 
     def _note_status(self, status: Mapping[str, Any]) -> None:

@@ -1,10 +1,10 @@
-"""The directory of a demo, locked against other demos.
+"""The directory of a crash test, locked against other tests.
 
-    <directory>/demo.lock            locked by the demo that runs here
-    <directory>/report.html, .json   of the last finished demo
-    <directory>/run/                 created fresh for each demo: broker, cluster, checkpoints, logs, process.json
+    <directory>/test.lock            locked by the test that runs here
+    <directory>/report.html, .json   of the last finished test
+    <directory>/run/                 created fresh for each test: broker, cluster, checkpoints, logs, process.json
 
-Rule: only files that a demo created are removed, and only processes that a demo started are stopped. A broker is
+Rule: only files that a test created are removed, and only processes that a test started are stopped. A broker is
 identified by the file it locks. A job is identified by its process id *and* its start time, because ids are reused.
 """
 
@@ -19,43 +19,20 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.demo.faults import FAULT_PROFILES
 from kafka_eos.devtools.postgres import PostgresServer
 
 _NEEDED_BYTES = 2 * 1024**3
 _END_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a demo. ``seconds``: how long writing most of the orders takes; None for the engine's default."""
-
-    orders: int = 200_000
-    seed: int = 1
-    directory: Path = Path(".kafka-eos/demo")
-    port: int = 0
-    keep_broker: bool = False
-    engine: str = "embedded"
-    step_kills: int = 3
-    outside_kills: int = 2
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.engine not in FAULT_PROFILES:
-            raise ConfigError(f"--engine {self.engine!r} must be one of {', '.join(FAULT_PROFILES)}")
-        if self.orders < 1000:
-            raise ConfigError(f"--orders {self.orders} is too few for faults in between; use at least 1000")
-
-
-class DemoDirectory:
-    """The files and subdirectories of one demo."""
+class CrashTestDirectory:
+    """The files and subdirectories of one test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -65,7 +42,6 @@ class DemoDirectory:
         self.cluster = self.run / "cluster"
         self.audit = self.run / "audit"
         self.postgres = self.run / "postgres"
-        self.files = self.run / "paid-orders"
         self.job_log = self.run / "job.log"
         self.fired = self.run / "failpoints.log"
         self.html = self.directory / "report.html"
@@ -77,15 +53,15 @@ class DemoDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the directory and prepare an empty `run` in it. Raises ConfigError if another demo runs here."""
+        """Lock the directory and prepare an empty `run` in it. Raises ConfigError if another test runs here."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "demo.lock").open("a+") as lock:
+        with (self.directory / "test.lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.seek(0)
                 raise ConfigError(
-                    f"a demo runs in {self.directory} already (process "
+                    f"a crash test runs in {self.directory} already (process "
                     f"{lock.read().strip() or 'unknown'}); wait for it, stop it, or choose another "
                     "--directory"
                 ) from None
@@ -97,18 +73,18 @@ class DemoDirectory:
 
     def _make_fresh(self) -> None:
         if self.run.exists():
-            marker = self.run / "made-by-kafka-eos-demo"
+            marker = self.run / "made-by-kafka-eos-crash-test"
             if not marker.exists():
                 raise ConfigError(
-                    f"{self.run} exists but does not belong to a demo; move it away or choose another --directory"
+                    f"{self.run} exists but does not belong to a crash test; move it away or choose another --directory"
                 )
             self._stop_leftovers()
             shutil.rmtree(self.run)
         self.run.mkdir()
-        (self.run / "made-by-kafka-eos-demo").touch()
+        (self.run / "made-by-kafka-eos-crash-test").touch()
 
     def _stop_leftovers(self) -> None:
-        """End what an interrupted demo has left running."""
+        """End what an interrupted test has left running."""
         if self.process_file.exists():
             left = json.loads(self.process_file.read_text())
             if read_start_time(left["pid"]) == left["started"]:
@@ -120,7 +96,7 @@ class DemoDirectory:
             PostgresServer(self.postgres.resolve()).remove()
 
     def remember(self, pid: int) -> None:
-        """Write down the job's process, so that a later demo can find it."""
+        """Write down the job's process, so that a later test can find it."""
         temporary = self.process_file.with_suffix(".tmp")
         temporary.write_text(json.dumps({"pid": pid, "started": read_start_time(pid)}))
         temporary.replace(self.process_file)
@@ -155,19 +131,19 @@ def _await_end(pid: int, started: str) -> None:
     deadline = time.monotonic() + _END_SECONDS
     while read_start_time(pid) == started:
         if time.monotonic() > deadline:
-            raise ConfigError(f"the job of an earlier demo (process {pid}) survived SIGKILL: its disk may hang")
+            raise ConfigError(f"the job of an earlier test (process {pid}) survived SIGKILL: its disk may hang")
         time.sleep(0.05)
 
 
-def check_machine(options: Options) -> None:
-    """Raise ConfigError for anything that would stop the demo halfway: no Java, no audit, a used port, a full disk."""
+def check_machine(directory: Path) -> None:
+    """Raise ConfigError for anything that would stop a test halfway: no Java, no audit, a full disk."""
     find_java()
-    ensure_extra("audit", "the demo, which ends with an audit,")
-    options.directory.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(options.directory).free
+    ensure_extra("audit", "a crash test, which ends with an audit,")
+    directory.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(directory).free
     if free < _NEEDED_BYTES:
         raise ConfigError(
-            f"{options.directory.absolute()} has {free / 1e9:.1f} GB left; it needs {_NEEDED_BYTES / 1e9:.1f} GB. "
+            f"{directory.absolute()} has {free / 1e9:.1f} GB left; it needs {_NEEDED_BYTES / 1e9:.1f} GB. "
             "Free some or give --directory on another disk."
         )
 
