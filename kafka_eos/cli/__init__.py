@@ -126,12 +126,15 @@ class LazyCommandGroup(TyperGroup):
         return name, command and self.load(command.name or ""), rest
 
 
-def _typer(**options: Any) -> typer.Typer:
-    return typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False, **options)
+def _typer(*, add_completion: bool = False, **options: Any) -> typer.Typer:
+    return typer.Typer(
+        add_completion=add_completion, rich_markup_mode="markdown", pretty_exceptions_enable=False, **options
+    )
 
 
 app = _typer(
     name="kafka-eos",
+    add_completion=True,
     cls=LazyCommandGroup,
     help="Run exactly-once Kafka pipelines, and prove that nothing was lost or duplicated.",
     no_args_is_help=True,
