@@ -49,7 +49,7 @@ def tables(rows: Sequence[Row]) -> str:
         for spill in SPILLS
         for found in [where(rows, spill=spill)]
     ]
-    return table(("alignment_spill", "k rows/s", "s a checkpoint", "CPU s/M", "MB", "load before"), lines)
+    return table(("alignment_spill", "k rows/s", "s per checkpoint", "CPU s/M", "MB", "load before"), lines)
 
 
 BENCHMARK = Benchmark(

@@ -90,7 +90,7 @@ def tables(rows: Sequence[Row]) -> str:
             f"MB after {at} s",
             "MB halfway",
             "MB at the end",
-            "most rows under way",
+            "most in-flight rows",
             "checkpoints taken",
         ),
         lines,

@@ -39,7 +39,7 @@ class Taken:
 
 COLUMNS = (
     "keys", "workers", "supervisor MB", "worker MB", "worker peak MB", "supervisor files", "worker files",
-    "checkpoint MB", "checkpoint_dir MB", "state_dir MB", "diary bytes an epoch",
+    "checkpoint MB", "checkpoint_dir MB", "state_dir MB", "history and ledger bytes per epoch",
 )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def tables(rows: Sequence[Row]) -> str:
         "k rows/s without",
         "k rows/s with",
         "loss %",
-        "checkpoints a window",
+        "checkpoints per window",
         "checkpoint ms",
         "blocked ms",
         "aligning ms",

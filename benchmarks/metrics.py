@@ -113,7 +113,7 @@ def tables(rows: Sequence[Row]) -> str:
         )
     headings = (
         *("", "k records/s", "watched", "CPU s/M", "watched", "supervisor's CPU s/M", "watched"),
-        *("slower", "more CPU", "the supervisor's more, of all CPU", "load before"),
+        *("slower", "more CPU", "more CPU of the supervisor, of all CPU", "load before"),
     )
     return table(headings, lines)
 

@@ -175,7 +175,7 @@ def tables(rows: Sequence[Row]) -> str:
         "bytes",
         "RocksDB cold ns",
         "RocksDB warm ns",
-        "RocksDB bytes a key",
+        "RocksDB bytes per key",
         "memory cold ns",
         "memory warm ns",
         "load before",

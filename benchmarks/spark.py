@@ -35,7 +35,7 @@ _ROOT = Path(__file__).parents[1]
 _LOOK_EVERY = 0.1
 _LONGEST = 600.0
 _ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
-_EACH, _BATCH = "each input", "key and batch"
+_EACH, _BATCH = "input", "key and batch"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Contender:
     app: str
     guarantee: str
     output: str = _EACH
-    """What there is a row of output for."""
+    """One output row per this."""
     environment: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     few: bool = False
@@ -302,7 +302,7 @@ def _is_chosen(contender: Contender, only: str) -> bool:
 
 def tables(rows: Sequence[Row]) -> str:
     headings = (
-        "workload, contender", "guarantee", "a row of output for", "k records/s", "CPU s/M", "peak MB",
+        "workload, contender", "guarantee", "one output row per", "k records/s", "CPU s/M", "peak MB",
         "records, batches", "load before",
     )  # fmt: skip
     lines = []
@@ -331,15 +331,15 @@ def _targets(rows: Sequence[Row]) -> str:
     """Ours over theirs, in W2; the targets are 20 and 0.7."""
     comparisons = (
         ("Python state in Structured Streaming", OURS, PYTHON, "≥ 20"),
-        ("built-in aggregation, which puts out less", OURS, BUILT_IN, "≥ 0.7"),
-        ("built-in aggregation, one row a key and batch by both", MERGED, BUILT_IN, "≥ 0.7"),
+        ("built-in aggregation, which emits fewer rows", OURS, BUILT_IN, "≥ 0.7"),
+        ("built-in aggregation, both with one row per key and batch", MERGED, BUILT_IN, "≥ 0.7"),
         ("the embedded engine", OURS, EMBEDDED, "–"),
     )
     lines = [
         [f"{ours} ÷ {what}", target, _ratio(rows, ours, theirs, "rate"), _ratio(rows, theirs, ours, "cpu")]
         for what, ours, theirs, target in comparisons
     ]
-    return table(("W2", "target", "in rate", "in records a CPU second"), lines)
+    return table(("W2", "target", "in rate", "in records per CPU second"), lines)
 
 
 def _ratio(rows: Sequence[Row], over: str, under: str, of: str) -> str:

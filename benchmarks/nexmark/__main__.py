@@ -146,7 +146,7 @@ def tables(rows: Sequence[Row]) -> str:
 
 def _beside(rows: Sequence[Row]) -> str:
     """Pairs of one turn: more than 1 is ahead of Kafka Streams."""
-    headings = (f"{OURS} ÷ {THEIRS}, pairs", "records a CPU second", "each pair", "records/s", "each pair")
+    headings = (f"{OURS} ÷ {THEIRS}, pairs", "records per CPU second", "each pair", "records/s", "each pair")
     lines = []
     for query in BESIDE:
         cpu, rate = ratios(rows, query, "cpu", inverse=True), ratios(rows, query, "rate")

@@ -116,7 +116,7 @@ def read(source: Path | OpenFile, name: str, columns: Sequence[str] | None) -> I
         if isinstance(error, OSError) and (error.errno is not None or not isinstance(source, Path)):
             raise  # the store of an open file has errors without a number
         cause = " ".join(str(error).split())
-        raise ConfigError(f"{name} is damaged: {cause}. Put the file back as it was written") from error
+        raise ConfigError(f"{name} is damaged: {cause}. Restore the file as it was written") from error
 
 
 class UnfinishedFile:

@@ -48,15 +48,15 @@ _AUDIT_TABLE = "kafka_eos_told"
 class DbApiSink(NoProvenance, Sink[T]):
     """A sink that writes a stream of ``T`` into a table, each value exactly once.
 
-    ``url``: the database, as SQLAlchemy names it: "sqlite:////data/shop.db", "mysql+pymysql://app@db/shop". Its driver
-    must be installed. Leave out the password if the driver finds it elsewhere.
-    ``table``: "table" or "schema.table"; names are taken as they are; it must exist.
-    ``columns``: the columns to write, with what CREATE TABLE says of each: the type and the rules for one row, such as
-    "INTEGER NOT NULL CHECK (total >= 0)". Staging tables have the same columns, so a row that the table would reject is
-    rejected while its input record is known.
-    ``key``: columns that identify a row: a value updates the row of its key, and the last value of an epoch wins.
-    Without a key every value is a new row.
-    ``connect_args``: more arguments for the driver, such as certificates.
+    - ``url``: the database, as SQLAlchemy names it: "sqlite:////data/shop.db", "mysql+pymysql://app@db/shop". Its
+      driver must be installed. Leave out the password if the driver finds it elsewhere.
+    - ``table``: "table" or "schema.table"; names are taken as they are; it must exist.
+    - ``columns``: the columns to write, with what CREATE TABLE says of each: the type and the rules for one row, such
+      as "INTEGER NOT NULL CHECK (total >= 0)". Staging tables have the same columns, so a row that the table would
+      reject is rejected while its input record is known.
+    - ``key``: columns that identify a row: a value updates the row of its key, and the last value of an epoch wins.
+      Without a key every value is a new row.
+    - ``connect_args``: more arguments for the driver, such as certificates.
 
     A subclass may override ``row`` to define the cells of a value.
     """

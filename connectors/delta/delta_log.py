@@ -275,7 +275,7 @@ class DeltaLakeTable:
         except (DeltaError, OSError) as error:
             if isinstance(error, DeltaProtocolError) or _MALFORMED.match(str(error)):
                 raise ConfigError(
-                    f"could not {what} {self.display_name}: {_in_a_line(error)}. Put its log back as it was, or write "
+                    f"could not {what} {self.display_name}: {_in_a_line(error)}. Restore its log, or write "
                     "to a table that deltalake can read"
                 ) from error
             raise kind(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error

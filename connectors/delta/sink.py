@@ -19,13 +19,13 @@ T = TypeVar("T")
 class DeltaSink(LakeSink[T]):
     """A sink that writes a stream of ``T`` into a Delta table, each value exactly once, with one commit per epoch.
 
-    ``table``: its directory, or ``s3://bucket/prefix?endpoint=…&region=…``.
-    ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
-    The default is the type of the stream; if that is unknown or a dict, rows are dicts with the table's columns.
-    ``create``: create the table at the start if it does not exist, with the columns of ``value``.
-    ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
-    ``delete``: a function; a value for which it returns true deletes the row of its key.
-    ``partition_by``: columns by which ``create`` partitions the table; an existing table keeps its partitioning.
+    - ``table``: its directory, or ``s3://bucket/prefix?endpoint=…&region=…``.
+    - ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns. The
+      default is the type of the stream; if that is unknown or a dict, rows are dicts with the table's columns.
+    - ``create``: create the table at the start if it does not exist, with the columns of ``value``.
+    - ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
+    - ``delete``: a function; a value for which it returns true deletes the row of its key.
+    - ``partition_by``: columns by which ``create`` partitions the table; an existing table keeps its partitioning.
     """
 
     _connector = "delta"

@@ -24,21 +24,21 @@ T = TypeVar("T")
 class HttpSink(OutboxSink[T]):
     """A sink that sends a stream of ``T`` to ``url``, each value at least once, always under the same unique key.
 
-    ``url``: the receiver, such as a webhook or a service.
-    ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
-    including the supervisor. Each sink needs its own.
-    ``value``: the type of the values, by default that of the stream; if it is unknown, any value that comes back equal
-    from JSON.
-    ``method``: the method of the requests.
-    ``headers``: headers of each request, such as a login. They are neither stored nor shown.
-    ``batch``: rows per request. With more than one the body is an array of ``{"id": key, "value": …}``, otherwise it is
-    the value itself.
-    ``timeout``: seconds that a response may take.
-    ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
-    ``<outbox>/refused``, and the job continues without them; one more stops the job.
-    ``arrived``: statuses besides 2xx that mean that the receiver has the rows: (409,) if it sends that for a key that
-    it knows. Otherwise 409 means that it is working on the key, and the request is retried.
-    ``client``: creates the ``httpx2.Client`` that sends, for custom certificates, proxies or logins.
+    - ``url``: the receiver, such as a webhook or a service.
+    - ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
+      including the supervisor. Each sink needs its own.
+    - ``value``: the type of the values, by default that of the stream; if it is unknown, any value that comes back
+      equal from JSON.
+    - ``method``: the method of the requests.
+    - ``headers``: headers of each request, such as a login. They are neither stored nor shown.
+    - ``batch``: rows per request. With more than one the body is an array of ``{"id": key, "value": …}``, otherwise it
+      is the value itself.
+    - ``timeout``: seconds that a response may take.
+    - ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
+      ``<outbox>/refused``, and the job continues without them; one more stops the job.
+    - ``arrived``: statuses besides 2xx that mean that the receiver has the rows: (409,) if it sends that for a key that
+      it knows. Otherwise 409 means that it is working on the key, and the request is retried.
+    - ``client``: creates the ``httpx2.Client`` that sends, for custom certificates, proxies or logins.
 
     Each request has the header ``Idempotency-Key``: a receiver that ignores a key that it knows gets each value
     effectively once.

@@ -23,17 +23,17 @@ _NOTHING: Final[Mapping[str, str]] = {}
 class IcebergSink(LakeSink[T]):
     """A sink that writes a stream of ``T`` into an Iceberg table, each value exactly once, with one snapshot per epoch.
 
-    ``table``: its name in the catalog, with its namespace: ``"shop.sales"``.
-    ``catalog``: the name of the catalog in pyiceberg's configuration.
-    ``properties``: its address and login, in addition to pyiceberg's configuration: ``{"type": "rest", "uri": …}``,
-    ``{"type": "sql", "uri": "sqlite:///…", "warehouse": …}``.
-    ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
-    The default is the type of the stream; if that is unknown or a dict, rows are dicts with the table's columns.
-    ``create``: create the table at the start if it does not exist, with the columns of ``value``.
-    ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
-    ``delete``: a function; a value for which it returns true deletes the row of its key.
-    ``partition_by``: how ``create`` partitions the table: columns, or ``"year(at)"``, ``"month(at)"``, ``"day(at)"``,
-    ``"hour(at)"``, ``"bucket[16](user)"``, ``"truncate[4](user)"``. An existing table keeps its partitioning.
+    - ``table``: its name in the catalog, with its namespace: ``"shop.sales"``.
+    - ``catalog``: the name of the catalog in pyiceberg's configuration.
+    - ``properties``: its address and login, in addition to pyiceberg's configuration: ``{"type": "rest", "uri": …}``,
+      ``{"type": "sql", "uri": "sqlite:///…", "warehouse": …}``.
+    - ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns. The
+      default is the type of the stream; if that is unknown or a dict, rows are dicts with the table's columns.
+    - ``create``: create the table at the start if it does not exist, with the columns of ``value``.
+    - ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
+    - ``delete``: a function; a value for which it returns true deletes the row of its key.
+    - ``partition_by``: how ``create`` partitions the table: columns, or ``"year(at)"``, ``"month(at)"``, ``"day(at)"``,
+      ``"hour(at)"``, ``"bucket[16](user)"``, ``"truncate[4](user)"``. An existing table keeps its partitioning.
     """
 
     _connector = "iceberg"

@@ -18,14 +18,14 @@ T = TypeVar("T")
 class IdempotentSink(OutboxSink[T]):
     """A sink that sends a stream of ``T`` to ``receiver``, each value at least once, always under the same unique key.
 
-    ``receiver``: the object that sends, see ``Receiver``.
-    ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
-    including the supervisor. Each sink needs its own.
-    ``value``: the type of the values, by default that of the stream; if it is unknown, any value that comes back equal
-    from JSON.
-    ``batch``: most rows per call of ``send``.
-    ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
-    ``<outbox>/refused``, and the job continues without them; one more stops the job.
+    - ``receiver``: the object that sends, see ``Receiver``.
+    - ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
+      including the supervisor. Each sink needs its own.
+    - ``value``: the type of the values, by default that of the stream; if it is unknown, any value that comes back
+      equal from JSON.
+    - ``batch``: most rows per call of ``send``.
+    - ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
+      ``<outbox>/refused``, and the job continues without them; one more stops the job.
 
     A receiver that ignores a key that it knows gets each value effectively once.
     """

@@ -37,7 +37,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class Rules(ProcessFunction[str, Event, Alert]):
-    """An illegal step changes nothing; who leaves is forgotten."""
+    """Keeps the state of each customer. An illegal step does not change it; leaving deletes it."""
 
     def open(self, ctx: ProcessContext) -> None:
         self.state = ctx.value_state("state", str, NOBODY)

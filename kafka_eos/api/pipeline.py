@@ -52,7 +52,7 @@ class Engine(Protocol):
 class Pipeline(PlanBuilder):
     """A named pipeline. ``settings`` are those of ``kafka_eos.config.settings``; given here they take precedence.
 
-    Make it at the top level of a file, or in a function that returns it and is called without arguments.
+    Create it at the top level of a file, or in a function that returns it and is called without arguments.
 
     ``plan``, ``run`` and ``explain`` raise PlanError and ConfigError; the constructor does not.
     """
@@ -81,10 +81,10 @@ class Pipeline(PlanBuilder):
     ) -> Stream[T]:
         """Read ``source``. Its positions are stored under ``name``; default: the name of its topic or table.
 
-        ``after``: a stream whose bounded source is read to its end first. No record of ``source`` is read until all
-        rows of ``after`` are processed, by all workers; event time continues from there. So a topic can follow a
-        backfill of files, ``FileSource(…, until="latest")``: union both streams. The start positions of a source are
-        fixed at the job's first start, also if it waits.
+        - ``after``: a stream whose bounded source is read to its end first. No record of ``source`` is read until all
+          rows of ``after`` are processed, by all workers; event time continues from there. So a topic can follow a
+          backfill of files, ``FileSource(…, until="latest")``: union both streams. The start positions of a source are
+          fixed at the job's first start, also if it waits.
 
         ``on_error`` decides about a record that cannot be decoded or processed: ``"stop"`` stops the job at the record;
         ``dead_letter("topic")`` writes it as a dead letter in the same epoch.
@@ -180,8 +180,8 @@ class Pipeline(PlanBuilder):
     def run(self, engine: Engine | None = None, *, until_caught_up: bool = False, **settings: object) -> None:
         """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.
 
-        ``engine``: where to run, e.g. ``SparkEngine(master=...)``; by default the embedded engine on this machine.
-        ``until_caught_up``: stop, with everything committed, when the input that exists at the start is processed.
+        - ``engine``: where to run, e.g. ``SparkEngine(master=...)``; by default the embedded engine on this machine.
+        - ``until_caught_up``: stop, with everything committed, when the input that exists at the start is processed.
 
         In a script (``python orders.py``) it prints the same as ``kafka-eos run``, and an error ends the process in the
         same way: one paragraph and an exit code.

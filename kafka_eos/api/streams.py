@@ -587,7 +587,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
             raise plan_error(f"{assigner}: these windows do not use time, so no row is late; omit lateness= and late=.")
         self._expect_ttl(ttl)
         if ttl is not None and not isinstance(assigner, RowCountWindows):
-            raise plan_error(f"{assigner}: event time ends them, and nothing is left of them then; leave out ttl=.")
+            raise plan_error(f"{assigner}: these windows are removed when event time ends them; omit ttl=.")
         if trigger is not None:
             self._check_trigger(assigner, trigger, lateness)
         return WindowedStream(self._draft, self._node, self._type, assigner, late_for, late, trigger, ttl)
@@ -600,11 +600,11 @@ class KeyedStream(BaseStream, Generic[K, T]):
                 f"{trigger!r}: are its brackets missing?"
             )
         if isinstance(assigner, RowCountWindows):
-            raise plan_error(f"{assigner}: they have results by number of rows already; leave out trigger=.")
+            raise plan_error(f"{assigner}: these windows already emit results by number of rows; omit trigger=.")
         shared = not isinstance(assigner, SessionWindows) and assigner.is_shared
         if isinstance(trigger, CountTrigger) and shared:
             raise plan_error(
-                f"{assigner}: a row is in several windows, so on_count would have a result of each of them at once; "
+                f"{assigner}: a row is in several windows, so on_count would emit a result of each of them at once; "
                 "use tumbling(seconds=…), days(…), session(…), or on_clock."
             )
         if trigger.purges and (shared or isinstance(assigner, SessionWindows)):
@@ -769,7 +769,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
             )
         if not isinstance(table, Table):
             raise plan_error(
-                f"{operation} is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
+                f"{operation} takes a table, pipeline.table(...), not {table!r}; join two streams with "
                 "connect(left, right)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
@@ -942,8 +942,8 @@ class WindowedStream(BaseStream, Generic[K, T]):
         self._expect_functions("fold", init=init, step=step, **drop_none(emit=emit, merge=merge))
         if merge is None and (isinstance(self._assigner, SessionWindows) or self._assigner.is_shared):
             raise plan_error(
-                f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which makes one "
-                "accumulator of two."
+                f"{self._assigner}: these windows are assembled from parts, so .fold(...) needs merge=, "
+                "which combines two accumulators."
             )
         tp = get_instance_class(type(init())) if state is None else state
         codec = self._state_codec(tp)

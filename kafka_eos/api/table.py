@@ -61,7 +61,7 @@ class _TableBase(BaseStream, Generic[K, V]):
         if self._keys is not None and given is not None and given is not self._keys:
             raise plan_error(
                 f"the keys of table {self._name!r} are {self._keys.__name__}, and those of the stream "
-                f"{given.__name__}: no row would find any. {SAME_KEYS}"
+                f"{given.__name__}: no row would find its key. {SAME_KEYS}"
             )
 
 
@@ -82,7 +82,7 @@ class Table(_TableBase[K, V]):
     """The current row of each key. ``keyed.join(table, fn)`` and ``left_join`` look it up."""
 
     def broadcast(self, *, name: str | None = None) -> Broadcast[Record[K, V]]:
-        """Broadcast all rows of the table to all workers, for a function that needs rows of other keys: rules, say.
+        """Broadcast all rows of the table to all workers, for a function that needs rows of other keys, such as rules.
 
         ``connect(stream, table.broadcast())``: no row of ``stream`` is processed before the table is fully loaded. The
         value of a deleted key is None.

@@ -313,15 +313,15 @@ class _Audit:
         counted = Check.WRONG_COUNT not in barred
         if not differing or (counted and (wrong_counts(self._counts, visible).count or scan.doubled())):
             return {}
-        reason = f"which outputs there are may depend on {self._chance(differing.keys())}"
-        others = "others than the recompute's" + ("" if counted else ", and nothing tells how many there should be")
+        reason = f"which outputs exist may depend on {self._chance(differing.keys())}"
+        others = "not the recomputed ones" + ("" if counted else ", and no record shows how many there should be")
         return {sink: f"{reason}; {n} are {others}" for sink, n in differing.items()}
 
     def _chance(self, differing: Collection[str]) -> str:
         if self._cut.copied.intersection(differing):
             return "the number of workers"
         if self._cut.timed.intersection(differing):
-            return "how far event time was when rows came"
+            return "the watermark at which rows arrived"
         return "when state expired" if self._cut.unlasting.intersection(differing) else "the order of records"
 
     def _evidence(

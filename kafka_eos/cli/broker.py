@@ -39,7 +39,7 @@ def start(
     directory: Directory = _DEFAULT,
     port: Annotated[int, typer.Option(help="Port of the broker; 0 picks a free port.")] = 9092,
     release: Annotated[
-        str, typer.Option(help="Kafka release: 4.3, 4.0 or 3.9. Default: the release of the last start, or 4.3.")
+        str, typer.Option(help="Kafka release: 4.4, 4.3, 4.0 or 3.9. Default: the release of the last start, or 4.3.")
     ] = "",
 ) -> None:
     """Start a broker that runs until `kafka-eos broker stop`.

@@ -67,7 +67,7 @@ def _find_in_directory() -> ConfigFile:
     in_project = _tool(project) if project.is_file() else None
     if own.is_file():
         if in_project is not None:
-            raise ConfigError(f"settings stand in {NAME} and in [tool.{_TOOL}] of {_PYPROJECT}; keep one of them")
+            raise ConfigError(f"settings are in both {NAME} and [tool.{_TOOL}] of {_PYPROJECT}; keep one of them")
         return _read(own)
     return ConfigFile() if in_project is None else _build(project, in_project)
 

@@ -187,7 +187,8 @@ class Standby:
             killed = False
         outcome = "it was killed, and this supervisor takes over"
         self._report(
-            f"{silent}: {outcome if killed else 'end it by kill -9; this supervisor may not, or does not see it'}"
+            f"{silent}: "
+            f"{outcome if killed else 'end it with kill -9: this supervisor may not, or cannot see its process'}"
         )
 
     def _report(self, text: str) -> None:

@@ -72,7 +72,7 @@ class PoisonRecord(UserError):
         where: str,
         operator: str,
         reason: str,
-        advice: str = "Fix the code or the record, or send such records aside: "
+        advice: str = "Fix the code or the record, or make such records dead letters: "
         'pipeline.source(..., on_error=dead_letter("topic"))',
         *,
         what: Literal["record", "firing"] = "record",

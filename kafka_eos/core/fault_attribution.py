@@ -99,8 +99,8 @@ def is_plain_data_error(error: Exception) -> bool:
 
 def _reason(error: Exception, operator: str, where: str) -> str:
     again = (
-        f"in operator {operator!r}, at the record {where} (topic/partition/offset). That is not the record's fault: it "
-        "is neither refused nor skipped, and is processed again from the last checkpoint"
+        f"in operator {operator!r}, at the record {where} (topic/partition/offset). That is not the "
+        "record's fault: it is neither rejected nor skipped, and is processed again from the last checkpoint"
     )
     if isinstance(error, RegistryUnavailable):  # not raised by a call of the user's function
         return f"{error}, {again}"

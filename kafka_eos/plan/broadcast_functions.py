@@ -26,19 +26,24 @@ class BroadcastState(Protocol[K, V]):
     memory. The order of ``items``, ``keys`` and ``values`` is that of the encoded keys, the same everywhere.
     """
 
-    def get(self, key: K) -> V | None: ...
+    def get(self, key: K) -> V | None:
+        """Return the value of the key, or None."""
 
-    def contains(self, key: K) -> bool: ...
+    def contains(self, key: K) -> bool:
+        """Return whether the key has a value."""
 
     def __contains__(self, key: K) -> bool: ...
 
     def __len__(self) -> int: ...
 
-    def items(self) -> Iterator[tuple[K, V]]: ...
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Return all keys with their values."""
 
-    def keys(self) -> Iterator[K]: ...
+    def keys(self) -> Iterator[K]:
+        """Return all keys."""
 
-    def values(self) -> Iterator[V]: ...
+    def values(self) -> Iterator[V]:
+        """Return all values."""
 
     def put(self, key: K | None, value: V | None) -> None:
         """Store a value. A value of None removes the key, and so does a tombstone.

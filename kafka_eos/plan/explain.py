@@ -136,7 +136,7 @@ def _detail(node: Node) -> str:
         case SideOutputNode():
             return f"{'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFoldNode():
-            return f"sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
+            return f"sums up in each worker, {'stays there' if node.local else 'sends once per epoch'}"
         case KeyByNode(local=True):
             return "local: no exchange"
         case ForwardNode():

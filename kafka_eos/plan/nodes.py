@@ -19,7 +19,9 @@ from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan.watermarks import WatermarkStrategy
 
-SAME_KEYS = "Say how the topic has its keys, KafkaSource.records(topic, key=str, ...), and key_by the same."
+SAME_KEYS = (
+    "Declare the type of the topic's keys, KafkaSource.records(topic, key=str, ...), and use the same type in key_by."
+)
 """The remedy for a stream whose keys cannot occur in a table."""
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters

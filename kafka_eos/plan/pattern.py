@@ -64,9 +64,9 @@ class Pattern(Generic[T]):
 
     @quotes_user_line
     def times(self, count: int, *, consecutive: bool = False) -> Pattern[T]:
-        """Match ``count`` rows in the last stage, not one.
+        """Match ``count`` rows in the last stage instead of one.
 
-        ``consecutive``: without other rows of the key between them.
+        - ``consecutive``: without other rows of the key between them.
         """
         if type(count) is not int or count < 1:
             raise PlanError(f"times must be at least 1 (got {count!r})")
@@ -77,7 +77,10 @@ class Pattern(Generic[T]):
         """Limit the time from the first to the last row. It bounds the state, so each pattern needs it."""
         limit = round((to_seconds(seconds) + minutes * 60 + hours * 3600) * 1000)
         if limit < 1:
-            raise PlanError("a pattern is within a millisecond or more: within(seconds=…), (minutes=…) or (hours=…)")
+            raise PlanError(
+                "the time limit of a pattern must be at least a millisecond: within(seconds=…), (minutes=…) "
+                "or (hours=…)"
+            )
         return replace(self, limit=limit)
 
     def overlapping(self) -> Pattern[T]:
@@ -108,7 +111,7 @@ class Pattern(Generic[T]):
 
     def _then(self, name: str, where: Callable[[T], object], *, follows: bool) -> Pattern[T]:
         if any(stage.name == name for stage in self.stages):
-            raise PlanError(f"two stages of a pattern are called {name!r}; a match has its rows by these names")
+            raise PlanError(f"two stages of a pattern are called {name!r}; the names of stages must be unique")
         return replace(self, stages=(*self.stages, _stage(name, where, follows=follows)))
 
     def _last(self, stage: Stage[T]) -> Pattern[T]:

@@ -27,7 +27,7 @@ class _StateBase(Protocol):
     """The base of all states of a process function; each is bound to the current key."""
 
     def clear(self) -> None:
-        """Delete what the key (and namespace) has."""
+        """Delete the state of the key, or of its namespace."""
 
     def of(self, namespace: Any) -> Self:
         """Return the same state in a namespace of the key: str, int, bytes, or a tuple of these.
@@ -39,8 +39,8 @@ class _StateBase(Protocol):
         """Return the namespaces in which the key has a value, in the order of their encoded bytes, the same in every
         run.
 
-        None stands for the state without a namespace. It reads a row for each value (entry, element) of the key; for a
-        ``Ttl`` this is not a read. Raises PlanError if the state was not declared with ``namespaced=True``.
+        None stands for the state without a namespace. This reads one row per value, entry or element of the key, and
+        does not extend their time to live. Raises PlanError if the state was not declared with ``namespaced=True``.
         """
 
 
@@ -50,15 +50,18 @@ class ValueState(_StateBase, Protocol[T]):
     def get(self) -> T:
         """Return the value, or the default if the key has none."""
 
-    def put(self, value: T) -> None: ...
+    def put(self, value: T) -> None:
+        """Store a value for the key."""
 
 
 class ListState(_StateBase, Protocol[T]):
     """Values in the order in which they were added. ``add`` does not read the list."""
 
-    def add(self, value: T) -> None: ...
+    def add(self, value: T) -> None:
+        """Append a value to the list of the key."""
 
-    def add_all(self, values: Iterable[T]) -> None: ...
+    def add_all(self, values: Iterable[T]) -> None:
+        """Append values to the list of the key, in order."""
 
     def get(self) -> list[T]:
         """Return all elements; empty if there are none."""
@@ -73,28 +76,35 @@ class MapState(_StateBase, Protocol[K, V]):
     same in every run. Writes during an iteration do not change its result.
     """
 
-    def get(self, key: K) -> V | None: ...
+    def get(self, key: K) -> V | None:
+        """Return the value of an entry, or None."""
 
-    def put(self, key: K, value: V) -> None: ...
+    def put(self, key: K, value: V) -> None:
+        """Store the value of an entry."""
 
     def remove(self, key: K) -> None:
         """Remove the entry if it exists."""
 
-    def contains(self, key: K) -> bool: ...
+    def contains(self, key: K) -> bool:
+        """Return whether the entry exists."""
 
     def __contains__(self, key: K) -> bool: ...
 
-    def items(self) -> Iterator[tuple[K, V]]: ...
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Return all entries: second keys with their values."""
 
-    def keys(self) -> Iterator[K]: ...
+    def keys(self) -> Iterator[K]:
+        """Return all second keys."""
 
-    def values(self) -> Iterator[V]: ...
+    def values(self) -> Iterator[V]:
+        """Return all values."""
 
 
 class ReducingState(_StateBase, Protocol[T]):
     """The added values, reduced to one."""
 
-    def add(self, value: T) -> None: ...
+    def add(self, value: T) -> None:
+        """Reduce a value into that of the key."""
 
     def get(self) -> T | None:
         """Return the reduced value, or None if nothing was added."""
@@ -103,7 +113,8 @@ class ReducingState(_StateBase, Protocol[T]):
 class AggregatingState(_StateBase, Protocol[T_contra, R_co]):
     """Added values as an accumulator of another type; ``get`` returns its result."""
 
-    def add(self, value: T_contra) -> None: ...
+    def add(self, value: T_contra) -> None:
+        """Add a value to the accumulator of the key."""
 
     def get(self) -> R_co | None:
         """Return the result, or None if nothing was added."""
@@ -153,13 +164,13 @@ class ProcessContext(Protocol):
         ``default`` is returned for a key without a value; all keys share it: never modify it.
         """
 
-    def list_state(
-        self, name: str, tp: type[T], *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> ListState[T]: ...
+    def list_state(self, name: str, tp: type[T], *, ttl: Ttl | None = None, namespaced: bool = False) -> ListState[T]:
+        """Declare a list per key."""
 
     def map_state(
         self, name: str, key_tp: type[K], value_tp: type[V], *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> MapState[K, V]: ...
+    ) -> MapState[K, V]:
+        """Declare a map per key."""
 
     def reducing_state(
         self, name: str, tp: type[T], fn: Callable[[T, T], T], *, ttl: Ttl | None = None, namespaced: bool = False
@@ -180,7 +191,7 @@ class ProcessContext(Protocol):
     ) -> AggregatingState[T, R]:
         """Declare an accumulator per key: ``add(acc, value)`` returns a new object.
 
-        A modification in place is not undone.
+        If ``add`` modifies the accumulator in place and the record is rejected, the change is not undone.
         """
 
     def counter(self, name: str) -> Counter:
@@ -205,7 +216,7 @@ class ProcessContext(Protocol):
         """
 
     def processing_timers(self) -> Timers:
-        """Return its processing-time timers.
+        """Return the processing-time timers of the current key.
 
         Raises PlanError if the function does not define ``on_processing_timer``.
         """

@@ -27,7 +27,7 @@ class CountTrigger:
         return replace(self, purges=True)
 
     def __str__(self) -> str:
-        return f"with a result each {self.rows} rows{_purged(self.purges)}"
+        return f"with a result every {self.rows} rows{_purged(self.purges)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ClockTrigger:
         return replace(self, purges=True)
 
     def __str__(self) -> str:
-        return f"with a result each {self.every / 1000:g} s of the clock{_purged(self.purges)}"
+        return f"with a result every {self.every / 1000:g} s of the clock{_purged(self.purges)}"
 
 
 WindowTrigger: TypeAlias = CountTrigger | ClockTrigger
@@ -61,12 +61,12 @@ def on_count(rows: int) -> CountTrigger:
 
 @quotes_user_line
 def on_clock(*, every: Seconds) -> ClockTrigger:
-    """Emit a result of each changed window every so many seconds of processing time. PlanError unless it is above 0.
+    """Emit a result of each changed window every so many seconds of processing time.
 
-    Results are emitted when the clock passes a multiple of ``every``.
+    Results are emitted when the clock passes a multiple of ``every``. Raises PlanError unless ``every`` is above 0.
     """
     return ClockTrigger(milliseconds(every, "the time between two results"))
 
 
 def _purged(purges: bool) -> str:
-    return ", of which no row is in another" if purges else ""
+    return ", each row in one result only" if purges else ""

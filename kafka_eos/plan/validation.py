@@ -86,8 +86,8 @@ def _check_edges(plan: Graph) -> None:
                 )
         if len(set(node.inputs)) < len(node.inputs):
             raise PlanError(
-                f"{node.kind} {node.name!r} has the same stream twice; every record would count "
-                f"double.\n  {node.code_line}"
+                f"{node.kind} {node.name!r} has the same stream twice; every record would be processed "
+                f"twice.\n  {node.code_line}"
             )
         seen[node.name] = node
 
@@ -108,8 +108,8 @@ def _unread(plan: Graph, node: Node) -> str:
         if node.tag is None:
             return f"nothing reads the output of {function!r}; end it with .sink(connector, name=...)."
         return (
-            f"nothing reads the side output {node.tag!r} of {function!r}: .side_output(tag) of the stream that "
-            f"{function!r} makes is a stream, which ends with .sink(connector, name=...)."
+            f"nothing reads the side output {node.tag!r} of {function!r}: call .side_output(tag) on the output of "
+            f"{function!r}, and end that stream with .sink(connector, name=...)."
         )
     if isinstance(node, KeyByNode) and isinstance(plan.node(node.inputs[0]), TableNode):
         return (

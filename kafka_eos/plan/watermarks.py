@@ -34,13 +34,13 @@ class WatermarkAlignment:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """Make one with ``bounded``, ``monotonic`` or ``generated``.
+    """The rule by which splits get their watermarks. Create one with ``bounded``, ``monotonic`` or ``generated``.
 
-    ``delay``        milliseconds by which a row may be older than the newest one of its split before it
-    ``idle_after``   seconds without a row after which a split is idle; None: never
-    ``clock_after``  seconds without a row after which a split's event time advances with the clock; None: never
-    ``generator``    computes the watermark of a split in place of the delay; None: the delay does
-    ``alignment``    the splits for which a fast one waits; None: it waits for none
+    - ``delay``: the milliseconds by which a row may be older than the newest row before it in its split.
+    - ``idle_after``: the seconds without a row after which a split is idle; None: never.
+    - ``clock_after``: the seconds without a row after which a split's event time advances with the clock; None: never.
+    - ``generator``: computes the watermark of a split; None: ``delay`` determines it.
+    - ``alignment``: the splits for which a fast one waits; None: it waits for none.
     """
 
     delay: int

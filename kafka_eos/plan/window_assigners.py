@@ -93,7 +93,7 @@ class EarlyTumblingWindows:
 
     def __str__(self) -> str:
         whole = f"tumbling windows of {_seconds(self.size)}{_offset(self.offset)}"
-        return f"{whole}, with a result each {_seconds(self.every)}"
+        return f"{whole}, with a result every {_seconds(self.every)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class SlidingWindows:
         return end - self.size
 
     def __str__(self) -> str:
-        return f"windows of {_seconds(self.size)} each {_seconds(self.every)}{_offset(self.offset)}"
+        return f"windows of {_seconds(self.size)} every {_seconds(self.every)}{_offset(self.offset)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ class RowCountWindows:
 
     def __str__(self) -> str:
         if self.size is None:
-            return f"all rows, with a result each {self.every}"
-        return f"windows of {self.size} rows" + (f" each {self.every}" if self.is_shared else "")
+            return f"all rows, with a result every {self.every}"
+        return f"windows of {self.size} rows" + (f" every {self.every}" if self.is_shared else "")
 
 
 @quotes_user_line
@@ -222,16 +222,16 @@ def sliding(*, seconds: Seconds, every: Seconds, offset: Seconds = 0) -> Sliding
     size, step = milliseconds(seconds, "a window's size"), milliseconds(every, "the time between two windows")
     if step > size:
         raise PlanError(
-            f"windows of {_seconds(size)} each {_seconds(step)} skip the rows between them: filter those rows first"
+            f"windows of {_seconds(size)} every {_seconds(step)} skip the rows between them: filter those rows first"
         )
     return SlidingWindows(size, step, milliseconds(offset, "an offset", least=None) % step)
 
 
 @quotes_user_line
 def days(timezone: str) -> DayWindows:
-    """Assign rows to calendar days of a time zone, e.g.
+    """Assign rows to calendar days of a time zone, such as ``"Europe/Berlin"``.
 
-    ``"Europe/Berlin"``. Raises PlanError for an unknown time zone.
+    Raises PlanError for an unknown time zone.
     """
     try:
         _zone(timezone)
@@ -267,7 +267,7 @@ def rows(count: int, *, every: int | None = None) -> RowCountWindows:
 
 @quotes_user_line
 def global_(*, every: int | None = None) -> RowCountWindows:
-    """Assign all rows of a key to one window, with a result of all so far after each ``every`` rows. It never ends.
+    """Assign all rows of a key to one window without an end, with a result of all so far per ``every`` rows.
 
     Raises PlanError without ``every``: then it would never have a result.
     """

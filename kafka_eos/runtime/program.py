@@ -147,7 +147,7 @@ def find(module: ModuleType, name: str | None = None) -> Program:
     chosen = [program for program in found if program.name == name]
     if len(chosen) != 1:
         problem = "no pipeline" if not chosen else "several pipelines"
-        raise PlanError(f"{module.__file__} makes {problem} named {name!r}; it makes {names}")
+        raise PlanError(f"{module.__file__} defines {problem} named {name!r}; it defines {names}")
     return chosen[0]
 
 
@@ -260,8 +260,8 @@ class CodeFingerprint(msgspec.Struct, frozen=True):
             )
         if self.plan != given.plan:
             raise Fatal(
-                f"{app} makes another pipeline in each process of the job: which operators there are, or in which "
-                "order, depends on something that differs, such as the order of a set, the time, or a file that has "
+                f"{app} builds another pipeline in each process of the job: its operators or their order "
+                "depend on something that differs, such as the order of a set, the time, or a file that has "
                 "changed since the job was started. Write lists or sorted(…), and start the job again. Nothing is lost"
             )
 

@@ -73,7 +73,8 @@ def expect_signed(name: str, content: bytes, signature: bytes | None) -> None:
     if signature is None:
         raise CorruptCheckpoint(
             f"{name}: it has no signature, and checkpoint_key_file is set: another program wrote it, or the job ran "
-            "without keys. To go on with what you trust: kafka-eos savepoint sign, then --from in another directory"
+            "without keys. To continue with checkpoints that you trust: kafka-eos savepoint sign, then "
+            "--from in another directory"
         )
     if not any(hmac.compare_digest(_sign(key, content), signature) for key in _keys):
         raise CorruptCheckpoint(

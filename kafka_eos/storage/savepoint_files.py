@@ -256,8 +256,8 @@ def load_committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest
 def dropped_error(job: str, epoch: int) -> ConfigError:
     """Return the error for an epoch that retention deleted meanwhile."""
     return ConfigError(
-        f"job {job!r} has dropped checkpoints while epoch {epoch} was to be kept: see kafka-eos checkpoints list {job} "
-        "for those that are left; the setting retained_checkpoints says how many are kept"
+        f"job {job!r} deleted epoch {epoch} meanwhile: see kafka-eos checkpoints list {job} for the "
+        "remaining ones; the setting retained_checkpoints determines how many are kept"
     )
 
 
@@ -308,7 +308,7 @@ def ensure_free(target: Path) -> None:
     """Raise ConfigError unless the target is absent or an empty directory."""
     above = next(path for path in target.absolute().parents if path.exists())
     if not above.is_dir():
-        raise ConfigError(f"{above} is not a directory: there can be no {target}")
+        raise ConfigError(f"{above} is not a directory, so {target} cannot be created")
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
         raise _taken(target)
 

@@ -127,7 +127,7 @@ def _commit_again(trial: SinkHarness) -> None:
         trial.expect_visible(trial.rows[:3], "after a repeated commit")
     for outcome in trial.committer(term=2).commit_all(permit, committables):
         expect(
-            outcome is CommitOutcome.ALREADY, f"a commit repeated by a newer term must answer ALREADY, not {outcome}"
+            outcome is CommitOutcome.ALREADY, f"a commit repeated by a newer term must return ALREADY, not {outcome}"
         )
     trial.expect_visible(trial.rows[:3], "after a commit repeated by a newer term")
 
@@ -163,7 +163,7 @@ def _staged(trial: SinkHarness) -> None:
     trial.expect_staged(committer, False, "before anything is written")
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
     trial.expect_staged(committer, True, "after the pre-commit")
-    expect(not committer.list_staged(trial.context(1, f"{trial.job}-2")), "staged tells of another job's output")
+    expect(not committer.list_staged(trial.context(1, f"{trial.job}-2")), "staged lists another job's output")
     trial.commit(epoch, committables, committer)
     trial.expect_staged(trial.committer(2), False, "after the commit")
     trial.prepare(trial.writer(2, first=2), epoch_id(2, 2), 3, 5)
@@ -331,7 +331,7 @@ def _zombie(trial: SinkHarness) -> None:
         all(probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN) for probe in probes),
         f"output that was open when abort_leftovers ran must not be committable afterwards: {probes}",
     )
-    trial.expect_visible(trial.rows[8:10], "after a zombie went on writing")
+    trial.expect_visible(trial.rows[8:10], "after a zombie wrote more rows")
 
 
 def _carry_on(trial: SinkHarness, zombie: Writer[Any], epoch: EpochId) -> Sequence[Committable]:
@@ -346,7 +346,7 @@ def _carry_on(trial: SinkHarness, zombie: Writer[Any], epoch: EpochId) -> Sequen
 def _visible_output_removed(trial: SinkHarness) -> None:
     """Committed output that its readers took away is not lost: a probe says COMMITTED, or UNKNOWN if it cannot tell."""
     if trial.target.remove_visible is None:
-        raise ContractBroken("SinkUnderTest.take_away says how readers take output away; it is needed for this check")
+        raise ContractBroken("this check needs SinkUnderTest.take_away, which removes output as a reader does")
     writer, epoch = trial.writer(), epoch_id(1)
     committables = trial.prepare(writer, epoch, 0, 3)
     permit = trial.permit(epoch, trial.committer(), committables)
@@ -368,7 +368,7 @@ def _commit_taken(trial: SinkHarness, permit: CommitPermit, committables: Sequen
         except CommittableLost:
             continue
         for outcome in outcomes:
-            expect(outcome is CommitOutcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
+            expect(outcome is CommitOutcome.ALREADY, f"{when}: a repeated commit must return ALREADY, not {outcome}")
 
 
 # ---------------------------------------------------------------- expectations
@@ -378,14 +378,15 @@ def _expect_standing(
     committer: Committer, committables: Sequence[Committable], expected: CommitStatus, when: str
 ) -> None:
     for probe in committer.probe_all(committables):
-        expect(probe.status is expected, f"{when}: a probe must answer {expected}, not {probe}")
+        expect(probe.status is expected, f"{when}: a probe must return {expected}, not {probe}")
 
 
 def _expect_not_lost(committer: Committer, committables: Sequence[Committable], when: str) -> None:
     for probe in committer.probe_all(committables):
         expect(
             probe.status in (CommitStatus.COMMITTED, CommitStatus.UNKNOWN),
-            f"{when}: a probe of committed output must answer COMMITTED, or UNKNOWN if it cannot tell, not {probe}",
+            f"{when}: a probe of committed output must return COMMITTED, or UNKNOWN if the outcome is "
+            f"unknown, not {probe}",
         )
 
 
@@ -399,13 +400,13 @@ def _expect_gone(
     """Check that removed output is reported as gone, by the probe or by the commit, and never as committable."""
     names = " or ".join(str(status) for status in allowed)
     for probe in trial.committer(2).probe_all(committables):
-        expect(probe.status in allowed, f"{when}: a probe must answer {names}, not {probe}")
+        expect(probe.status in allowed, f"{when}: a probe must return {names}, not {probe}")
     for some in calls(trial.committer(2), committables):
         try:
             outcomes = trial.committer(2).commit_all(permit, some)
         except CommittableLost:
             continue
-        raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but answered {outcomes}")
+        raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but returned {outcomes}")
 
 
 SINK_CHECKS: Mapping[str, Callable[[SinkHarness], None]] = MappingProxyType(

@@ -73,7 +73,9 @@ def _origins(trial: SourceHarness) -> None:
     first, again = (trial.read_all(trial.reader(splits)) for _ in range(2))
     places = [row.place for row in first]
     for topic, partition, _ in places:
-        expect(f"{topic}/{partition}" in splits, f"a record is of {topic}/{partition}, which is no split: {[*splits]}")
+        expect(
+            f"{topic}/{partition}" in splits, f"a record is of {topic}/{partition}, which is not a split: {[*splits]}"
+        )
     expect(len({*places}) == len(places), f"two records have the same topic, partition and offset: {sorted(places)}")
     for split in {place[:2] for place in places}:
         offsets = [place[2] for place in places if place[:2] == split]
@@ -103,7 +105,7 @@ def _position_of_a_poll(trial: SourceHarness) -> None:
     reader = trial.reader(trial.discover())
     before = reader.positions()
     expect(before == reader.positions(), "positions() changed without a poll")
-    expect(through_json(before) == before, f"positions are not what JSON makes of them: {before}")
+    expect(through_json(before) == before, f"positions change when they pass through JSON: {before}")
     rows = trial.read_next_rows(reader, 1)
     after = reader.positions()
     expect(after != before, f"positions did not move past {rows}")
@@ -193,7 +195,7 @@ def _ends_stay(trial: SourceHarness) -> None:
     ends = trial.ends()
     expect(through_json(ends) == trial.ends(), "ends changed while nothing was added")
     reader = trial.reader(trial.discover())
-    expect(not reader.has_reached(ends), "a reader that has read nothing says that it has reached the ends")
+    expect(not reader.has_reached(ends), "a reader that has read nothing reports that it has reached the ends")
     expect(reader.has_reached(reader.positions()), "a reader that has read nothing has not reached its own positions")
     trial.read_all(reader, ends)
     expect(reader.has_reached(reader.positions()), "a reader at the ends has not reached its own positions")
@@ -211,7 +213,7 @@ def _grows(trial: SourceHarness) -> None:
     found = trial.discover(old)
     new, later = {split: at for split, at in found.items() if split not in old}, trial.ends()
     early = {split for split in new if later[split] != new[split] and reader.has_reached({split: later[split]})}
-    expect(not early, f"a reader says that it has reached the ends of {early}, which it was not assigned")
+    expect(not early, f"a reader reports that it has reached the ends of {early}, which it was not assigned")
     reader.assign(new)
     rows: list[SourceRow] = []
     for some in trial.polls(reader, later, 1):
@@ -261,10 +263,10 @@ def _refused(trial: SourceHarness) -> None:
     for some in trial.polls(reader, ends, 1):
         rows += some
         stages.append((len(rows), len(refused), through_json(reader.positions())))
-    trial.expect_values(rows, values, "beside records that are refused")
+    trial.expect_values(rows, values, "beside records that are rejected")
     places = [*refused, *(row.place for row in rows)]
-    expect(bool(refused), "no record was refused: SourceUnderTest.spoil is to add one that cannot be decoded")
-    expect(len({*places}) == len(places), f"a record was refused twice, or returned as well: {sorted(places)}")
+    expect(bool(refused), "no record was rejected: SourceUnderTest.spoil must add one that cannot be decoded")
+    expect(len({*places}) == len(places), f"a record was rejected twice, or returned as well: {sorted(places)}")
 
     def expect_the_rest(read: Sequence[SourceRow], passed: Sequence[Place], positions: Positions) -> None:
         again: list[Place] = []
@@ -273,7 +275,7 @@ def _refused(trial: SourceHarness) -> None:
         left = {row.place for row in rows} - {row.place for row in read}
         trial.expect_rows(rest, [row for row in rows if row.place in left], when)
         due = sorted({*refused}.difference(passed))
-        expect(sorted(again) == due, f"{when}: {sorted(again)} were refused, and not {due}")
+        expect(sorted(again) == due, f"{when}: {sorted(again)} were rejected, not {due}")
 
     for read, passed, positions in stages:
         expect_the_rest(rows[:read], refused[:passed], positions)
@@ -309,7 +311,7 @@ def _input_lost(trial: SourceHarness) -> None:
         trial.read_all(trial.reader(trial.discover(known)))
     except InputLost:
         return
-    raise ContractBroken("the input at this position is gone, and InputLost was not raised")
+    raise ContractBroken("the input at this position is gone, but InputLost was not raised")
 
 
 def _completed_is_idempotent(trial: SourceHarness) -> None:

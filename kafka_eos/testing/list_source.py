@@ -21,7 +21,7 @@ _INDEX: Final = "index"
 
 
 class ListSource(Source[Any]):
-    """Reads ``values``; with several ``splits`` they are distributed in turn, as by a partitioner.
+    """A source of ``values``; with several ``splits`` they are distributed in turn, as by a partitioner.
 
     ``name`` is used in place of a topic's name.
     """

@@ -51,7 +51,7 @@ class _WriterOutput:
 
 
 class MemorySink(Sink[Any]):
-    """Keeps what was written in memory; ``notify_committed`` is what a reader would see, in commit order.
+    """A sink in memory. Its list ``committed`` has the values that a reader would see, in commit order.
 
     A commit includes what the writer prepared before: output of aborted epochs, which the same manifest names.
     """
@@ -68,12 +68,12 @@ class MemorySink(Sink[Any]):
 
     @property
     def staged(self) -> list[Any]:
-        """Written, not yet prepared."""
+        """Return the rows that are written and not yet prepared."""
         return [value for portion in self._open for value in portion.values]
 
     @property
     def prepared(self) -> list[Any]:
-        """Prepared, not yet committed or aborted."""
+        """Return the rows that are prepared, and neither committed nor aborted."""
         return [value for portion in self._prepared.values() for value in portion.values]
 
     def describe(self) -> Mapping[str, Json]:
@@ -182,7 +182,7 @@ class MemorySink(Sink[Any]):
 
 
 class MemoryWriter(Writer[Any]):
-    """One subtask's rows."""
+    """The writer of one subtask's rows."""
 
     def __init__(self, sink: MemorySink, ctx: TaskContext) -> None:
         self._sink, self._ctx = sink, ctx
@@ -215,7 +215,7 @@ class MemoryWriter(Writer[Any]):
 
 
 class MemoryCommitter(SupportsRegistration, Committer):
-    """Ends what writers of the same MemorySink prepared."""
+    """Commits or aborts what writers of the same MemorySink prepared."""
 
     def __init__(self, sink: MemorySink) -> None:
         self._sink = sink

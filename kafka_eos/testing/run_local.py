@@ -114,7 +114,7 @@ def run_local(
         unread = set(plan.deferred_sources)
 
         def waived(source: str) -> Collection[str]:
-            """A source that another one is after is over when that is read, and that one waits until then."""
+            """Return the splits that are excluded from the watermark: their source waits, or one waits for it."""
             first = {after.after for after in plan.sources if after.name not in unread}
             return assigned.get(source, ()) if source in unread | first else ()
 

@@ -44,7 +44,7 @@ _LAST_TERM = 1000
 
 
 class ContractBroken(AssertionError):
-    """A sink or a source does not keep its contract. The message says what was seen instead."""
+    """A sink or a source breaks its contract. The message states what was observed instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class SinkHarness:
     # ------------------------------------------------------------ building
 
     def sink(self) -> Sink[Any]:
-        """A new sink object, as another process would build it."""
+        """Return a new sink object, as another process would build it."""
         return expect_contract(self._build(), Sink)
 
     def _build(self) -> Sink[Any]:
@@ -125,7 +125,7 @@ class SinkHarness:
         first: int = 1,
         services: Services | None = None,
     ) -> Writer[Any]:
-        """A writer whose first rows belong to epoch ``first``."""
+        """Open a writer whose first rows belong to epoch ``first``."""
         sink, ctx = self.sink(), self.context(term, job, identity)
         sink.check(ctx)
         if identity is not None and isinstance(committer := self.committer(term, job), SupportsRegistration):
@@ -140,7 +140,7 @@ class SinkHarness:
         return expect_contract(committer, Committer)
 
     def batch(self, start: int, stop: int) -> Batch[Any]:
-        """Rows ``start`` to ``stop`` of the target's rows."""
+        """Return the rows ``start`` to ``stop`` of the target's rows."""
         values = list(self.rows[start:stop])
         return Batch(values, range(len(values)), ListOrigin("in", "list", 0, start, values))
 
@@ -154,18 +154,18 @@ class SinkHarness:
         return committables
 
     def permit(self, epoch: EpochId, committer: Committer, committables: Sequence[Committable]) -> CommitPermit:
-        """The right to commit, as the coordinator gets it."""
+        """Return the permit to commit, as the coordinator would get it."""
         decision = authorize(epoch, committer.probe_all(committables), 0.0)
         if not isinstance(decision, CommitAuthorized):
-            raise ContractBroken(f"what was just prepared must be committable; probing led to {decision}")
+            raise ContractBroken(f"newly prepared output must be committable; probing led to {decision}")
         return decision.permit
 
     def commit(self, epoch: EpochId, committables: Sequence[Committable], committer: Committer | None = None) -> None:
-        """Commit all for the first time, by a committer that has never met their writer."""
+        """Commit all for the first time, with a committer that never saw their writer."""
         committer = committer or self.committer()
         permit = self.permit(epoch, committer, committables)
         for outcome in committer.commit_all(permit, committables):
-            expect(outcome is CommitOutcome.COMMITTED, f"a first commit must answer COMMITTED, not {outcome}")
+            expect(outcome is CommitOutcome.COMMITTED, f"a first commit must return COMMITTED, not {outcome}")
 
     # ------------------------------------------------------------ looking
 
@@ -179,7 +179,7 @@ class SinkHarness:
     def expect_visible_of_each(
         self, groups: Sequence[Sequence[Json]], when: str, *, hidden: Collection[Json] = ()
     ) -> None:
-        """``read_back`` gives exactly the rows of all groups: those of each in their order, and groups in any order.
+        """Check that ``read_back`` returns exactly the rows of all groups: each group in order, groups in any order.
 
         ``hidden``: rows that may be missing.
         """
@@ -192,7 +192,7 @@ class SinkHarness:
             seen = list(self.target.read_back())
         missing, extra = _less(needed, seen), _less(seen, expected)
         expect(not missing, f"{when}: rows are missing from what is visible: {missing}")
-        expect(not extra, f"{when}: rows are visible that must not be, or twice: {extra}")
+        expect(not extra, f"{when}: rows are visible that must not be, or are visible twice: {extra}")
         for group in groups:
             found, due = [row for row in seen if row in group], [row for row in group if row in seen]
             expect(found == due, f"{when}: rows are visible in the wrong order: {found}, not {due}")
@@ -204,7 +204,7 @@ class SinkHarness:
         while bool(found) is not some and time.monotonic() < deadline:
             time.sleep(0.02)
             found = list(committer.list_staged(self.context(1)))
-        expect(bool(found) is some, f"{when}: staged must tell of {'something' if some else 'nothing'}, not {found}")
+        expect(bool(found) is some, f"{when}: staged must list {'something' if some else 'nothing'}, not {found}")
 
 
 @contextmanager
@@ -231,7 +231,7 @@ def expect_contract(built: T, contract: type) -> T:
 
 
 def calls(committer: Committer, committables: Sequence[Committable]) -> list[Sequence[Committable]]:
-    """The committables of each call of the committer."""
+    """Return the committables of each call of the committer."""
     if isinstance(committer, AtomicCommitter):
         return [committables] if committables else []
     return [[each] for each in committables]

@@ -200,7 +200,7 @@ class _Run:
 
     def _seal(self, writer: int) -> None:
         epoch = self.job.seal(writer)
-        self._say(f"writer {writer} comes to the barrier of epoch {epoch}")
+        self._say(f"writer {writer} reaches the barrier of epoch {epoch}")
         precommit = self._attempt.writers[writer].seal(epoch_id(epoch, self.job.term))
         self._attempt.precommits.setdefault((self.job.workers[writer], epoch), []).append(precommit)
         self._attempt.sealed[writer] = epoch

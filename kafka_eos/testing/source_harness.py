@@ -107,7 +107,7 @@ class SourceHarness:
         return through_json(self._patiently(lambda: self.source().get_end_positions(self.context)))
 
     def goal(self, positions: Positions) -> Positions:
-        """Ends of a run from these positions: those that the source has for good, else those of now."""
+        """Return where a run from these positions ends: the source's final ends, or else its current ones."""
         source = self.source()
         bounds = source.bounds(positions)
         return self.ends() if bounds is None else bounds
@@ -144,7 +144,7 @@ class SourceHarness:
         batch = reader.poll(most, seconds)
         if batch is None:
             return []
-        expect(bool(batch.values), "poll returned a batch without rows: that is None")
+        expect(bool(batch.values), "poll returned a batch without rows: return None instead")
         expect(len(batch.origin_rows) == len(batch.values), "a batch needs the row of its origin for each value")
         origin = batch.origin
         expect(origin.source == _OPERATOR, f"the origin's source is {origin.source!r}, not ctx.operator")
@@ -157,7 +157,7 @@ class SourceHarness:
         return [SourceRow(value, place) for value, place in zip(batch.values, places, strict=True)]
 
     def read_next_rows(self, reader: Reader[Any], most: int, due: str = "any split") -> list[SourceRow]:
-        """Return the next rows, which must come within the timeout."""
+        """Return the next rows, which must arrive within the timeout."""
         deadline = time.monotonic() + self.target.timeout
         while time.monotonic() < deadline:
             if rows := self.poll(reader, most):
@@ -170,7 +170,7 @@ class SourceHarness:
         while not reader.has_reached(ends):
             if time.monotonic() > deadline:
                 at = reader.positions()
-                raise ContractBroken(f"no record came within {self.target.timeout} seconds: {at} is short of {ends}")
+                raise ContractBroken(f"no record arrived within {self.target.timeout} seconds: {at} is short of {ends}")
             if rows := self.poll(reader, most):
                 deadline = time.monotonic() + self.target.timeout
             yield rows
@@ -193,20 +193,20 @@ class SourceHarness:
 
     def expire(self) -> None:
         if self.target.expire is None:
-            raise ContractBroken("SourceUnderTest.lose says how input goes; it is needed for this check")
+            raise ContractBroken("this check needs SourceUnderTest.lose, which removes input")
         self.target.expire()
 
     # ------------------------------------------------------------ looking
 
     def expect_values(self, rows: Sequence[SourceRow], values: Sequence[Any], when: str) -> None:
-        """Each as often as listed, and those of one split in the order of the list."""
+        """Check that each value was read as often as listed, and those of one split in the order of the list."""
         seen, wanted = Counter(repr(row.value) for row in rows), Counter(map(repr, values))
         expect(not wanted - seen, f"{when}: records are missing: {sorted((wanted - seen).elements())}")
         expect(not seen - wanted, f"{when}: unexpected or duplicate records: {sorted((seen - wanted).elements())}")
         for split, of in by_split(rows).items():
             listed, found = map(repr, values), [repr(row.value) for row in of]
             ordered = all(value in listed for value in found)  # each behind the one before: ``in`` reads the list on
-            expect(ordered, f"{when}: {split} came in another order than SourceUnderTest lists its values: {found}")
+            expect(ordered, f"{when}: {split} was read in another order than SourceUnderTest lists its values: {found}")
 
     def expect_rows(self, rows: Sequence[SourceRow], wanted: Sequence[SourceRow], when: str) -> None:
         """Check that the rows have the same values from the same places, each split in the same order."""
@@ -215,11 +215,11 @@ class SourceHarness:
         expect(not seen - due, f"{when}: unexpected or duplicate records: {sorted((seen - due).elements())}")
         for split, of in by_split(wanted).items():
             found, places = ([row.place for row in each] for each in (by_split(rows)[split], of))
-            expect(found == places, f"{when}: {split} came in another order: {found}, and before {places}")
+            expect(found == places, f"{when}: {split} was read in another order: {found}, and before {places}")
 
 
 def by_split(rows: Iterable[SourceRow]) -> dict[SplitId, list[SourceRow]]:
-    """The rows of each split, in their order."""
+    """Return the rows of each split, in order."""
     found: dict[SplitId, list[SourceRow]] = {}
     for row in rows:
         found.setdefault(row.split, []).append(row)

@@ -174,7 +174,7 @@ class _Job:
         epoch.missing.remove(subtask.number)
         epoch.positions.update(at)
         epoch.read.update({split: self._read[split] for split in at})
-        self._say(f"{subtask} comes to the barrier of epoch {epoch.id.epoch}: {at}")
+        self._say(f"{subtask} reaches the barrier of epoch {epoch.id.epoch}: {at}")
 
     def _decide(self) -> None:
         """Decide the epoch if all subtasks have reached its barrier and the previous one is committed."""
@@ -190,7 +190,7 @@ class _Job:
             return
         epoch, self._committing = self._committing, None
         times = self._random.choice([0, 1, 1, 2])
-        self._say(f"epoch {epoch.id.epoch} is committed; the source is told {('never', 'once', 'twice')[times]}")
+        self._say(f"epoch {epoch.id.epoch} is committed; the source is notified {('never', 'once', 'twice')[times]}")
         for _ in range(times):
             self._complete(self._supervisor, epoch)
         self._committed.append(epoch)
@@ -249,7 +249,7 @@ class _Job:
                 self._random.choice(self._abandoned).poll(_MOST_AT_A_TIME, 0.0)
         if self._committed:
             epoch = self._random.choice(self._committed)
-            self._say(f"a frozen supervisor wakes up, and tells the source that epoch {epoch.id.epoch} is committed")
+            self._say(f"a frozen supervisor wakes up, and notifies the source that epoch {epoch.id.epoch} is committed")
             self._complete(self._trial.source(), epoch)
 
     def read_to_the_end(self) -> None:
@@ -308,13 +308,13 @@ class _Job:
         """Compare each row with the one that is due in its split."""
         returned = [*rows]
         self._say(f"{subtask} returns {', '.join(map(str, returned)) or 'nothing'}")
-        expect(len(returned) <= most, f"{subtask} was asked for {most} rows, and returned {len(returned)}")
+        expect(len(returned) <= most, f"{subtask} was asked for {most} rows, but returned {len(returned)}")
         for row in returned:
             split = row.split
-            expect(split in subtask.splits, f"{subtask} returned {row}, and does not read {split}")
-            expect(split not in subtask.paused, f"{subtask} returned {row}, and {split} is paused")
+            expect(split in subtask.splits, f"{subtask} returned {row}, but does not read {split}")
+            expect(split not in subtask.paused, f"{subtask} returned {row}, but {split} is paused")
             at, all_ = self._read[split], self._rows[split]
-            expect(at < len(all_), f"{subtask} returned {row}, and nothing of {split} is left to be read")
+            expect(at < len(all_), f"{subtask} returned {row}, but nothing of {split} is left to read")
             expect(row.same_as(all_[at]), f"{subtask} returned {row}, and {all_[at]} is due in {split}")
             self._read[split] += 1
 
@@ -323,9 +323,9 @@ class _Job:
         there = self._settled or {split: len(rows) for split, rows in self._rows.items()}
         unread = {split for split in subtask.splits if self._read[split] < there.get(split, 0)}
         early = unread.intersection(subtask.reader.list_splits_at_end())
-        expect(not early, f"at_end() of {subtask} names {sorted(early)}, and there is more to read")
+        expect(not early, f"at_end() of {subtask} names {sorted(early)}, but there is more to read")
         if unread:
-            expect(subtask.reader.lag() != 0, f"lag() of {subtask} is 0, and there is more to read of {sorted(unread)}")
+            expect(subtask.reader.lag() != 0, f"lag() of {subtask} is 0, but there is more to read of {sorted(unread)}")
 
     def _complete(self, source: Source[Any], epoch: _Epoch) -> None:
         context = JobContext(self._trial.context.job, epoch.id.term, self._trial.context.settings)

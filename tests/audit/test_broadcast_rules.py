@@ -201,7 +201,7 @@ def test_each_corruption_is_named(
     assert len(run.outs["plain right"]) == 20 * 3 + 20 * 2
     run.expect_named()
     assert {*run.verdict.facts.not_recomputed} == {"counted-right"}
-    assert "also has state of keys" in run.verdict.facts.not_recomputed["counted-right"]
+    assert "also has keyed state" in run.verdict.facts.not_recomputed["counted-right"]
     assert not run.verdict.facts.uncompared
 
 
@@ -258,7 +258,7 @@ def test_a_row_of_an_epoch_that_read_rules_may_have_met_either(
 
     assert found(verdict) == {sink: {Check.WRONG_VALUE: 1} for sink in ("plain-early", "plain-stale")}, shown(verdict)
     assert [left.outputs for left in verdict.facts.uncompared] == [2, 2, 2]
-    assert all("nothing tells which rules their rows met" in left.why for left in verdict.facts.uncompared)
+    assert all("no record shows which rules their rows met" in left.why for left in verdict.facts.uncompared)
 
 
 @pytest.mark.campaign

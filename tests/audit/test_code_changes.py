@@ -55,7 +55,7 @@ def test_a_job_whose_code_was_replaced_between_two_runs_is_no_failure(
     verdict = job.audit(spark)
 
     assert (Conclusion.PARTIAL, {}) == (verdict.conclusion, found(verdict)), verdict.findings
-    why = "not compared: other code than the audit has loaded made them, or the state that they depend on"
+    why = "not compared: other code than the audit has loaded produced them, or the state that they depend on"
     assert f"existence and values of 10 outputs of sink prices {why}" in verdict.headline
     assert f"existence and values of 20 outputs of sink totals {why}" in verdict.headline
     assert "sink plain not audited: other code than the audit has loaded processed the input up to" in verdict.headline

@@ -92,4 +92,4 @@ def test_rows_that_came_too_late_are_said_and_never_called_wrong(
 
     assert verdict.conclusion is Conclusion.INCONCLUSIVE, verdict.headline
     assert verdict.findings == ()
-    assert "rows were late for 'once', and whether it still knew what had passed nothing tells" in verdict.headline
+    assert "rows were late for 'once', and no record shows whether it still remembered earlier rows" in verdict.headline

@@ -185,7 +185,7 @@ def test_what_an_engine_wrote_passes_and_each_corruption_of_it_is_named(
     verdict = job.audit(spark)
 
     assert (True, {}) == (verdict.conclusion.is_clean, found(verdict)), verdict.headline
-    loose = "values of 4 outputs of sink filtered not compared: nothing tells in which order the input of their keys"
+    loose = "values of 4 outputs of sink filtered not compared: no record shows in which order the input of their keys"
     assert loose in verdict.headline
     assert "values of 12 outputs of sink hasty not compared: they depend on when state" in verdict.headline
 

@@ -141,7 +141,7 @@ def test_without_the_ledger_the_headline_says_how_many_sums_were_not_compared(ra
     verdict = ran.audit(spark)
 
     assert (True, {}) == (verdict.conclusion.is_clean, found(verdict)), verdict.headline
-    assert "nothing tells which records these sums are of" in verdict.headline
+    assert "no record shows which input they sum up" in verdict.headline
 
 
 class Shown(msgspec.Struct):

@@ -40,7 +40,7 @@ def test_what_names_no_expectation_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("asked", [{"id": "provenance"}, {"inputs": (), "id": "$.x"}, {"order": "offset"}])
 def test_outputs_of_inputs_are_counted_by_an_id_of_the_user(asked: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="--expect counts the outputs of inputs"):
+    with pytest.raises(ConfigError, match="--expect counts the outputs of each input"):
         TopicAuditOptions("host:1", **{"inputs": ("i",), "outputs": ("t",), "expect": "2", **asked})
 
 

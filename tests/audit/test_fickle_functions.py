@@ -60,7 +60,7 @@ def test_what_the_next_run_makes_otherwise_is_no_finding(job: Job, spark: Any) -
     verdict = audited(job, right(job), spark)
 
     assert (Conclusion.PARTIAL, ()) == (verdict.conclusion, verdict.findings), verdict.findings
-    reason = "the functions before it return others when they run again"
+    reason = "the functions before it return other values when they run again"
     assert f"values of 20 outputs of sink marked not compared: {reason}" in verdict.headline
     assert {"sampled"} == verdict.facts.not_recomputed.keys()
     assert "steady" not in verdict.headline

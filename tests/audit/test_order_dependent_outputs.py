@@ -118,9 +118,7 @@ def test_an_output_that_only_another_order_makes(fed: Callable[..., Fed]) -> Non
     lost = wrong.audit(output=[wrong.out(0, 0, b"5", 2)])
 
     assert (True, {}) == (verdict.conclusion.is_clean, found(verdict)), verdict.findings
-    assert (
-        "sink out not recomputed: which outputs there are may depend on the order of records; 1 are" in verdict.headline
-    )
+    assert "sink out not recomputed: which outputs exist may depend on the order of records; 1 are" in verdict.headline
     assert {Check.LOST: 1, Check.WRONG_TOTAL: 1} == found(lost), (
         "all of this key is in one partition: its order is known"
     )
@@ -177,5 +175,5 @@ def test_expired_state_in_front_of_a_sink_without_provenance_leaves_the_others_t
     verdict, lost = audit(right, 2), audit(wrong, 1)
 
     assert (True, {}) == (verdict.conclusion.is_clean, found(verdict)), verdict.headline
-    assert "sink out not audited: which outputs there are may depend on when state expired; 1 are" in verdict.headline
+    assert "sink out not audited: which outputs exist may depend on when state expired; 1 are" in verdict.headline
     assert {Check.LOST: 1} == found(lost), lost.headline

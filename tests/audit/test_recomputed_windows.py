@@ -120,8 +120,8 @@ def test_a_session_that_may_have_been_closed_when_a_row_came_is_not_called_wrong
 
     assert [json.loads(message.value())["value"] for message in read(job.bootstrap, output)] == [2, 1, 2, 1]
     assert (verdict.conclusion.is_clean, verdict.findings) == (True, ()), verdict.headline
-    reason = "may depend on how far event time was when rows came; 1 are others than the recompute's"
-    assert f"sink to-sessions not recomputed: which outputs there are {reason}" in verdict.headline
+    reason = "may depend on the watermark at which rows arrived; 1 are not the recomputed ones"
+    assert f"sink to-sessions not recomputed: which outputs exist {reason}" in verdict.headline
 
 
 SLIDING = SESSIONS.replace("monotonic, session", "monotonic, sliding").replace(

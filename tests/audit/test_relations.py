@@ -234,5 +234,5 @@ def test_where_nothing_tells_the_newest_output_of_a_key_its_row_is_any_of_them(s
         ("WRONG_TOTAL", 'it is {"v":39}: expected {"v":30}'),
         ("LOST", 'the row of its key is missing: expected {"v":41}'),
         ("UNEXPECTED", 'the last output of its key deletes it: {"v":50}'),
-        ("UNEXPECTED", 'no output makes a row of its key: {"v":60}'),
+        ("UNEXPECTED", 'no output has its key: {"v":60}'),
     }

@@ -39,7 +39,7 @@ def test_sinks_behind_a_service_are_named_and_an_answer_that_is_there_twice_is_f
     verdict = audited(job, source, 2, [*right, right[2]], spark)
 
     assert verdict.conclusion is Conclusion.FAIL
-    why = "a service has answered, and cannot be asked for the same again: async_map: ask"
+    why = "the requests to a service cannot be repeated: async_map: ask"
     assert verdict.facts.not_recomputed == {"answers": why}
     found = {finding.check: finding.count for finding in verdict.findings}
     assert (found[Check.DUPLICATE], found[Check.LOST]) == (1, 1), verdict.findings

@@ -162,8 +162,8 @@ def test_the_state_of_a_job_that_was_killed_and_rescaled_is_what_its_input_makes
     # Of each user a total, a sum, a count, a number of news, two kinds of amount, and each amount of theirs.
     assert facts.state.stored == facts.state.made == 5 * 4 + 5 * 2 + 100
     left = {(each.state, each.why): each.entries for each in facts.state.uncompared}
-    assert left["ever of once", "it depends on when state with a time to live had expired: its own"] == 5
-    assert 0 < left["news of once", "it depends on when state with a time to live had expired"] <= 5
+    assert left["ever of once", "it depends on when state with a time to live expired: its own"] == 5
+    assert 0 < left["news of once", "it depends on when state with a time to live expired"] <= 5
     assert f"100 records in, {facts.state.stored} entries of 6 states of epoch" in verdict.headline
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert ("PASS", facts.state.stored) == (report["verdict"], report["state"]["stored"])
@@ -244,7 +244,7 @@ def test_a_key_from_several_partitions_is_compared_in_the_order_that_the_outputs
     verdict = audited(job, spark)
 
     assert (Conclusion.PASS, ()) == (verdict.conclusion, verdict.findings), verdict.headline
-    assert "of state accumulator of last not compared: nothing tells in which order" in verdict.headline
+    assert "of state accumulator of last not compared: no record shows in which order" in verdict.headline
 
 
 def verified(job: Job) -> tuple[int, str]:
@@ -360,6 +360,6 @@ def test_what_no_input_can_tell_is_said_before_spark_starts(
     verdict = audited(job, None)
 
     assert Conclusion.INCONCLUSIVE is verdict.conclusion
-    assert f"epoch {whole.id} holds rows that were under way" in verdict.headline
+    assert f"epoch {whole.id} contains in-flight rows" in verdict.headline
     assert f"kafka-eos stop {job.app.name}" in verdict.headline
     assert {*StateCheck} == {*verdict.skipped}

@@ -58,13 +58,13 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
 
     assert len(outputs) == 33  # up to time 37, less the five milliseconds
     assert (verdict.conclusion.is_clean, verdict.findings) == (True, ()), verdict.headline
-    assert "sink fired not recomputed: its outputs are of timers" in verdict.headline
+    assert "sink fired not recomputed: its outputs come from timers" in verdict.headline
     assert (verdict.facts.outputs, verdict.facts.expected) == (73, 40)
 
     ref = AppRef(job.app, job.name)
     state = audit_state(load_program(ref), job.settings, app=ref, spark=spark)
     assert state.findings == (), state.headline
-    assert "no record tells how far event time, or the clock, had come" in state.headline
+    assert "no record shows the watermark, or the time of the clock" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
     too_early = str(replace(parse_provenance(text), offset=FED_AT + 38))  # event time is 37

@@ -50,8 +50,8 @@ def test_outputs_of_one_cluster_are_compared_with_inputs_of_another(pair: Pair, 
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"inputs": (), "input_bootstrap": "old:1"}, "name them with --input"),
-        ({"inputs": ("i",), "input_config": {"sasl.username": "me"}}, "need its address"),
+        ({"inputs": (), "input_bootstrap": "old:1"}, "add --input"),
+        ({"inputs": ("i",), "input_config": {"sasl.username": "me"}}, "add its address"),
     ],
 )
 def test_a_cluster_of_the_inputs_needs_inputs_and_an_address(asked: dict[str, Any], why: str) -> None:

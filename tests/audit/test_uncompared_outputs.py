@@ -62,13 +62,14 @@ def test_values_whose_order_nothing_tells(
     verdict = audited(job, source, 2, outs, spark, report_dir=tmp_path)
 
     said = (
-        "values of 4 outputs of sink counts not compared: nothing tells in which order the input of their keys was read"
+        "values of 4 outputs of sink counts not compared: no record shows in which order the input of "
+        "their keys was read"
     )
     assert (Conclusion.PARTIAL, ()) == (verdict.conclusion, verdict.findings), verdict.headline
     assert said in verdict.headline
     left_out = json.loads((tmp_path / "report.json").read_text())["not_compared"]
     assert [("counts", "values", 4)] == [(one["sink"], one["what"], one["outputs"]) for one in left_out]
-    assert "nothing tells in which order" in (tmp_path / "report.html").read_text()
+    assert "no record shows in which order" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("plan", [pytest.param(COPIES, id="marked"), campaign(PLAIN, named="plain")])

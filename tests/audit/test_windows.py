@@ -81,7 +81,7 @@ def test_a_record_of_the_future_does_not_end_a_window_of_times(pair: Pair, spark
     verdict = audit_topics(pair.question(id="$.id", end=end), spark=spark)
 
     assert Conclusion.INCONCLUSIVE is verdict.conclusion, verdict.headline
-    assert f"{pair.output}/0 has {ORDERS // 2 - 2} records from before --to behind a record" in verdict.headline
+    assert f"{pair.output}/0 has {ORDERS // 2 - 2} records older than --to after a newer record" in verdict.headline
 
 
 def test_a_topic_of_the_same_name_is_not_resumed(
@@ -213,7 +213,7 @@ def test_inputs_behind_the_group_with_an_id_from_before_it_leave_a_loss_untold(p
     verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
 
     assert (Conclusion.INCONCLUSIVE, {}) == (verdict.conclusion, found(verdict)), verdict.headline
-    assert "2 ids are also outside of what is judged, and have fewer outputs" in verdict.headline
+    assert "2 ids also occur outside of the judged range, and have fewer outputs" in verdict.headline
     assert "(id 0: 1 of 2)" in verdict.headline
 
 
@@ -353,11 +353,11 @@ def test_what_is_not_judged_is_in_the_headline() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"start": {"typo": {0: 9}}}, "--from names 'typo', which is not audited; there are: i, t"),
+        ({"start": {"typo": {0: 9}}}, "--from names 'typo', which is not audited; audited topics: i, t"),
         ({"end": {"t": {1: 9}}}, "--to names t/1; the last partition is t/0"),
-        ({"start": {"i": {0: 99}}}, "--from says 99 of i/0, which has offsets 100 to 200"),
-        ({"end": {"i": {0: 201}}}, "--to says 201 of i/0, which has offsets 100 to 200"),
-        ({"start": {"i": {0: 150}}, "end": {"i": {0: 149}}}, "of i/0 --from says 150, which is behind 149"),
+        ({"start": {"i": {0: 99}}}, "--from names offset 99 of i/0, which has offsets 100 to 200"),
+        ({"end": {"i": {0: 201}}}, "--to names offset 201 of i/0, which has offsets 100 to 200"),
+        ({"start": {"i": {0: 150}}, "end": {"i": {0: 149}}}, r"i/0: --from \(150\) is after --to \(149\)"),
     ],
 )
 def test_offsets_that_are_not_there_are_refused(given: dict[str, Any], why: str) -> None:

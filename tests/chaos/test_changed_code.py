@@ -54,4 +54,4 @@ def test_a_pipeline_that_each_process_makes_in_another_order_is_refused(tmp_path
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert ended.returncode == 1
-    assert "makes another pipeline in each process of the job" in " ".join(ended.stderr.split())
+    assert "builds another pipeline in each process of the job" in " ".join(ended.stderr.split())

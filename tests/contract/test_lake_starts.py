@@ -122,7 +122,7 @@ def test_a_log_of_delta_that_is_malformed_is_refused_and_not_tried_again(entry: 
     lines = log.read_text().splitlines()
     log.write_text("\n".join(entry if line.startswith(replaced) else line for line in lines))
 
-    with pytest.raises(ConfigError, match=rf"{why}[^<]*\. Put its log back as it was, or write to a table"):
+    with pytest.raises(ConfigError, match=rf"{why}[^<]*\. Restore its log, or write to a table"):
         lake.sink().check(JOB)
 
 

@@ -114,7 +114,7 @@ class Behind(PollingReader[int]):
 @pytest.mark.parametrize(
     ("reader", "check", "why"),
     [
-        (Passing, "refused", "were refused, and not"),
+        (Passing, "refused", "were rejected, not"),
         (Miscounting, "refused", "is short of"),
         (Unassigned, "grows", "reached the ends of {'c/0'}, which it was not assigned"),
         (Behind, "ends-stay", "has not reached its own positions"),
@@ -237,5 +237,5 @@ def test_check_source_ends_when_an_end_is_never_reached() -> None:
     """As of a source that says a range of what may come one day."""
     source = Answering({"a/0": range(10)})
 
-    with pytest.raises(ContractBroken, match=r"^reads-all: .*\n  no record came within 0.1 seconds: .*'offset': 0"):
+    with pytest.raises(ContractBroken, match=r"^reads-all: .*\n  no record arrived within 0.1 seconds: .*'offset': 0"):
         check_source(lambda: SourceUnderTest(lambda: source, [1, 2, 3, 4], timeout=0.1))

@@ -34,16 +34,17 @@ from kafka_eos.core.records import Batch, Headers, RawRecord
 class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
     """A sink that writes values into files of ``directory``, at least one per epoch, subtask and operator with rows.
 
-    ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…``; the part after ``?`` is optional.
-    ``value``: the type of the values, by default that of the stream. For JSON lines also a codec whose encoding
-    contains no newline; if the type is unknown, any value that comes back equal from JSON, including dead letters.
-    ``format``: "jsonl", "csv", "avro" or "parquet"; or ``Csv(…)``, ``Avro(…)``, ``Parquet(…)`` with options.
-    ``envelope``: each row contains its origin, so that the audit can also verify the files: lines are
-    ``{"provenance": "<term>.<epoch>/…", "value": …}``, other formats have an additional column.
-    ``partition_by``: a function that returns the partition of a value, such as ``{"day": …}``: its file is in
-    ``day=…/``.
-    ``roll``: ends a file within an epoch: ``Roll(rows=…, size=…, seconds=…)``.
-    ``epoch_files``: write ``_epochs/<epoch>-….json``, which lists the files, once *all* sinks have committed the epoch.
+    - ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…``; the part after ``?`` is optional.
+    - ``value``: the type of the values, by default that of the stream. For JSON lines also a codec whose encoding
+      contains no newline; if the type is unknown, any value that comes back equal from JSON, including dead letters.
+    - ``format``: "jsonl", "csv", "avro" or "parquet"; or ``Csv(…)``, ``Avro(…)``, ``Parquet(…)`` with options.
+    - ``envelope``: each row contains its origin, so that the audit can also verify the files: lines are
+      ``{"provenance": "<term>.<epoch>/…", "value": …}``, other formats have an additional column.
+    - ``partition_by``: a function that returns the partition of a value, such as ``{"day": …}``: its file is in
+      ``day=…/``.
+    - ``roll``: ends a file within an epoch: ``Roll(rows=…, size=…, seconds=…)``.
+    - ``epoch_files``: write ``_epochs/<epoch>-….json``, which lists the files, once *all* sinks have committed the
+      epoch.
 
     Raises ConfigError if the format cannot store the values.
     """

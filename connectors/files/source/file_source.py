@@ -37,21 +37,22 @@ Until: TypeAlias = Literal["latest"]
 class FileSource(Source[T]):
     """A source that reads the files of a directory as a stream of ``T``, including files that arrive later.
 
-    ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…`` for objects. Files in it are read, except those
-    in subdirectories and those whose names begin with . or _.
-    ``value``: the type of the values; for JSON lines also a codec. Default: the format's own values, mostly dicts.
-    ``format``: "jsonl", "csv", "avro" or "parquet".
-    ``files``: a shell pattern of names: "part-*.parquet". Default: all names with the format's extension.
-    ``partitions``: the levels of subdirectories that contain the files: ("day", "hour") for ``day=2026-01-31/hour=5/``.
-    They are columns of each row.
-    ``until``: "latest": only the files that exist at the job's first start. Default: unbounded.
-    ``in_order``: you guarantee that the order of names is the order of event times: no row of a file is late because of
-    files with earlier names. Then the watermark advances file by file; otherwise it waits until each file was begun.
-    ``largest_part``: most bytes, decompressed, of what has to be in memory at once: a row of JSON lines or CSV
-    (default: 16 MiB), an Avro block, or the largest page of each column of Parquet (default: 256 MiB). A larger one
-    stops the job before it is decompressed.
-    ``allow_feedback``: the pipeline may write into the directory that it reads. Default: such a plan is refused,
-    because rows usually circulate forever.
+    - ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…`` for objects. Files in it are read, except
+      those in subdirectories and those whose names begin with . or _.
+    - ``value``: the type of the values; for JSON lines also a codec. Default: the format's own values, mostly dicts.
+    - ``format``: "jsonl", "csv", "avro" or "parquet".
+    - ``files``: a shell pattern of names: "part-*.parquet". Default: all names with the format's extension.
+    - ``partitions``: the levels of subdirectories that contain the files: ("day", "hour") for
+      ``day=2026-01-31/hour=5/``. They are columns of each row.
+    - ``until``: "latest": only the files that exist at the job's first start. Default: unbounded.
+    - ``in_order``: you guarantee that the order of names is the order of event times: no row of a file is late because
+      of files with earlier names. Then the watermark advances file by file; otherwise it waits until each file was
+      begun.
+    - ``largest_part``: most bytes, decompressed, of what has to be in memory at once: a row of JSON lines or CSV
+      (default: 16 MiB), an Avro block, or the largest page of each column of Parquet (default: 256 MiB). A larger one
+      stops the job before it is decompressed.
+    - ``allow_feedback``: the pipeline may write into the directory that it reads. Default: such a plan is refused,
+      because rows usually circulate forever.
 
     Move files into the directory only when they are complete, and never change them. Raises ConfigError if ``value``
     and ``format`` do not match.

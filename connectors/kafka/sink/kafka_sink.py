@@ -79,20 +79,20 @@ _DEFAULTS: Mapping[str, Any] = {
 class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
     """A sink that writes a stream of ``T`` to ``topic``, each value exactly once.
 
-    ``value``: the type of the values, a codec for them, or a format such as ``avro``; default: the type of the stream,
-    as its source or an annotation declares it. Bytes are written unchanged.
-    ``key``: the name of the field that is the record key, or a function from a value to it (str or bytes, or a value
-    for ``key_codec``); records without a key are spread over the partitions.
-    ``headers``: a function from a value to headers to add, pairs of name and value.
-    ``timestamp``: "source" keeps the input record's timestamp, a function returns milliseconds since the Unix epoch,
-    None uses the time of writing.
-    ``bootstrap_servers``: a list of host:port; default: the job's setting.
-    ``config``: librdkafka settings: SASL, TLS, ``oauth_cb``, compression … (secrets are masked in all output).
-    ``delivery``: "exactly-once" (transactions) or "at-least-once" (plain, visible at once).
-    ``transaction_timeout``: the longest outage of the whole job without loss, in seconds or as a timedelta; default:
-    one hour, or the broker's ``transaction.max.timeout.ms`` if that is less.
-    ``provenance``: where the origin of each record is stored for the audit: "header", in the record's header
-    ``kafka_eos``; "ledger", in the job's checkpoint directory, for exactly-once only; None, nowhere.
+    - ``value``: the type of the values, a codec for them, or a format such as ``avro``; default: the type of the
+      stream, as its source or an annotation declares it. Bytes are written unchanged.
+    - ``key``: the name of the field that is the record key, or a function from a value to it (str or bytes, or a value
+      for ``key_codec``); records without a key are spread over the partitions.
+    - ``headers``: a function from a value to headers to add, pairs of name and value.
+    - ``timestamp``: "source" keeps the input record's timestamp, a function returns milliseconds since the Unix epoch,
+      None uses the time of writing.
+    - ``bootstrap_servers``: a list of host:port; default: the job's setting.
+    - ``config``: librdkafka settings: SASL, TLS, ``oauth_cb``, compression … (secrets are masked in all output).
+    - ``delivery``: "exactly-once" (transactions) or "at-least-once" (plain, visible at once).
+    - ``transaction_timeout``: the longest outage of the whole job without loss, in seconds or as a timedelta; default:
+      one hour, or the broker's ``transaction.max.timeout.ms`` if that is less.
+    - ``provenance``: where the origin of each record is stored for the audit: "header", in the record's header
+      ``kafka_eos``; "ledger", in the job's checkpoint directory, for exactly-once only; None, nowhere.
     """
 
     def __init__(

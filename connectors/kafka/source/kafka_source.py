@@ -92,21 +92,21 @@ class ReadOptions(TypedDict, total=False):
 class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
     """A source that reads a topic, several topics, or all that match a pattern, as a stream of ``T``.
 
-    ``topics``: a topic's name, a list of names, or ``re.compile(...)``, which must match the whole name. Matching
-    topics that are created later are read from their beginning.
-    ``value``: the type of the values, a codec for them, or a format such as ``avro``; default raw bytes.
-    ``start``: where the job's very first start begins: "earliest", "latest", or a datetime (the first record at or
-    after it; local time without a timezone). Later the checkpoint decides.
-    ``until``: the final end of the source: "latest", the records at the first start; a past datetime; or offsets, by
-    partition of the one topic, or by "topic/partition". Default: unbounded.
-    ``header_filter``: a function of a record's headers, a dict. Records for which it is false are filtered out and
-    counted, without decoding.
-    ``exclude``: topics that match the pattern and are not read, even if the job has read them before.
-    ``bootstrap_servers``: a list of host:port; default: the job's setting.
-    ``group_id``: the consumer group that receives offsets for lag tools; default: the job's name.
-    ``config``: librdkafka settings (secrets are masked in all output).
-    ``allow_feedback``: the pipeline may write into a topic that it reads. Default: such a plan is refused, because rows
-    usually circulate forever. Dead letters may never return to their own source.
+    - ``topics``: a topic's name, a list of names, or ``re.compile(...)``, which must match the whole name. Matching
+      topics that are created later are read from their beginning.
+    - ``value``: the type of the values, a codec for them, or a format such as ``avro``; default raw bytes.
+    - ``start``: where the job's very first start begins: "earliest", "latest", or a datetime (the first record at or
+      after it; local time without a timezone). Later the checkpoint decides.
+    - ``until``: the final end of the source: "latest", the records at the first start; a past datetime; or offsets, by
+      partition of the one topic, or by "topic/partition". Default: unbounded.
+    - ``header_filter``: a function of a record's headers, a dict. Records for which it is false are filtered out and
+      counted, without decoding.
+    - ``exclude``: topics that match the pattern and are not read, even if the job has read them before.
+    - ``bootstrap_servers``: a list of host:port; default: the job's setting.
+    - ``group_id``: the consumer group that receives offsets for lag tools; default: the job's name.
+    - ``config``: librdkafka settings (secrets are masked in all output).
+    - ``allow_feedback``: the pipeline may write into a topic that it reads. Default: such a plan is refused, because
+      rows usually circulate forever. Dead letters may never return to their own source.
     """
 
     @overload
@@ -200,7 +200,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
     def records(
         cls, topics: Topics, *, key: Any = None, value: Any = None, **options: Unpack[ReadOptions]
     ) -> KafkaSource[Record[Any, Any]]:
-        """Whole records, with key, headers and timestamp; tombstones have value None.
+        """Return a source of whole records, with key, headers and timestamp; tombstones have value None.
 
         ``key`` and ``value`` are types, codecs or formats; default raw bytes. The rest is as in the constructor.
         """

@@ -54,19 +54,19 @@ T = TypeVar("T")
 class PostgresSink(NoProvenance, StreamTypedSink[T]):
     """A sink that writes a stream of ``T`` into ``table``, each value exactly once.
 
-    ``conninfo``: the address of the database in libpq's format: "host=db dbname=shop user=app" or "postgresql://…".
-    Leave out the password: libpq finds it in PGPASSWORD, ``~/.pgpass`` or a service file.
-    ``table``: "table", "schema.table" or a pair of both; names are case-sensitive and not folded.
-    ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
-    Without ``columns``, the default is the type of the stream.
-    ``columns``: the fields to write; without ``value``, the keys of a stream of dicts.
-    ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
-    ``delete``: a function; a value for which it returns true deletes the row of its key.
-    ``create``: create the table at the start if it does not exist; otherwise that is an error.
-    ``control_schema``: the schema of the sink's staging tables and ledger; created at the start if it does not exist.
-    ``strategy``: where rows wait for their commit: "stage", in a staging table, or "prepare", in a prepared transaction
-    that has written them to the table itself. The default is "prepare" if the server and the table allow it, else
-    "stage"; see docs/postgres.md.
+    - ``conninfo``: the address of the database in libpq's format: "host=db dbname=shop user=app" or "postgresql://…".
+      Leave out the password: libpq finds it in PGPASSWORD, ``~/.pgpass`` or a service file.
+    - ``table``: "table", "schema.table" or a pair of both; names are case-sensitive and not folded.
+    - ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
+      Without ``columns``, the default is the type of the stream.
+    - ``columns``: the fields to write; without ``value``, the keys of a stream of dicts.
+    - ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
+    - ``delete``: a function; a value for which it returns true deletes the row of its key.
+    - ``create``: create the table at the start if it does not exist; otherwise that is an error.
+    - ``control_schema``: the schema of the sink's staging tables and ledger; created at the start if it does not exist.
+    - ``strategy``: where rows wait for their commit: "stage", in a staging table, or "prepare", in a prepared
+      transaction that has written them to the table itself. The default is "prepare" if the server and the table allow
+      it, else "stage"; see docs/postgres.md.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         target = f"{schema}.{self._table}"
         if self._ledger.has_seen(connection, target):
             raise ConfigError(
-                f"table {target} existed at an earlier start and does not exist any more: restore it. To begin with an "  # noqa: S608 - a statement for people, which nothing runs
+                f"table {target} existed at an earlier start and does not exist any more: restore it. To start with an "  # noqa: S608 - a statement for people, which nothing runs
                 f"empty one: DELETE FROM {self._ledger.schema}.made WHERE target = '{target}'"
             )
         if untyped := [column.name for column in self._columns if not column.type]:

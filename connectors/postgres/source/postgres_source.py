@@ -34,12 +34,14 @@ class PostgresSource(Source[T]):
     """A bounded source that reads ``table`` as it was at the job's first start. Rows are not changed or locked.
 
     ``conninfo``, ``table``: as in ``PostgresSink``.
-    ``value``: the type of a row, a pydantic model, msgspec Struct or dataclass: its fields are the columns. Without it
-    a row is a dict.
-    ``columns``: the columns to read; default the fields of ``value``, else all.
-    ``key``: columns that identify rows, in the order in which they are read; default the primary key.
-    ``where``: an SQL condition: only rows for which it is true are read, for instance rows that do not change any more.
-    ``splits``: the number of key ranges, which several workers can read.
+
+    - ``value``: the type of a row, a pydantic model, msgspec Struct or dataclass: its fields are the columns. Without
+      it a row is a dict.
+    - ``columns``: the columns to read; default the fields of ``value``, else all.
+    - ``key``: columns that identify rows, in the order in which they are read; default the primary key.
+    - ``where``: an SQL condition: only rows for which it is true are read, for instance rows that do not change any
+      more.
+    - ``splits``: the number of key ranges, which several workers can read.
 
     A row that is changed or deleted after the first start and before it is read is InputLost. Rows that are inserted
     later are not read. Raises ConfigError if the server, the table or the type do not match.

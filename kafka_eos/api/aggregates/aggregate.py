@@ -44,7 +44,7 @@ class Aggregate(Generic[T_contra, A, R_co]):
         return False
 
     def for_type(self, values: Any) -> Self:
-        """Return the aggregate for values of a type; None is a type that is unknown.
+        """Return the aggregate for values of a type; None if the type is unknown.
 
         Raises PlanError if the aggregate reads a field by name that such values do not have.
         """
@@ -57,6 +57,7 @@ class Aggregate(Generic[T_contra, A, R_co]):
         raise NotImplementedError(f"{type(self).__name__} does not define create()")
 
     def add(self, acc: A, value: T_contra, /) -> A:
+        """Return the accumulator with one more value."""
         raise NotImplementedError(f"{type(self).__name__} does not define add(accumulator, value)")
 
     def merge(self, one: A, other: A, /) -> A:
@@ -64,6 +65,7 @@ class Aggregate(Generic[T_contra, A, R_co]):
         raise NotImplementedError(f"{type(self).__name__} does not define merge(one, other)")
 
     def result(self, acc: A, /) -> R_co:
+        """Return the result of the values in the accumulator."""
         raise NotImplementedError(f"{type(self).__name__} does not define result(accumulator)")
 
 

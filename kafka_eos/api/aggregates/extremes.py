@@ -156,7 +156,7 @@ def min_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[
 def min_(fn: FieldOr[Any, Any] | None = None, *, state: Any = None) -> Aggregate[Any, Any, Any]:
     """Return the minimum of ``fn``, a function or a field's name, over all values. None is ignored.
 
-    ``state``: its type, if it is neither a number nor a str.
+    - ``state``: its type, if it is neither a number nor a str.
     """
     return ExtremeAggregate(name="min", fn=as_function(fn), before=operator.lt, state=_type_of(fn, state))
 
@@ -172,7 +172,7 @@ def max_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[
 def max_(fn: FieldOr[Any, Any] | None = None, *, state: Any = None) -> Aggregate[Any, Any, Any]:
     """Return the maximum of ``fn``, a function or a field's name, over all values. None is ignored.
 
-    ``state``: its type, if it is neither a number nor a str.
+    - ``state``: its type, if it is neither a number nor a str.
     """
     return ExtremeAggregate(name="max", fn=as_function(fn), before=operator.gt, state=_type_of(fn, state))
 
@@ -189,7 +189,8 @@ def min_by(by: FieldOr[T, Any], value: Any = None, *, state: Any = None) -> Aggr
     """Return the value with the lowest ``by``, or ``value`` of it: functions, or names of fields.
 
     ``by`` returns numbers, str, or tuples of these.
-    ``state``: the type of the result, if neither the stream nor ``value`` declares it and it is not a number or str.
+
+    - ``state``: the type of the result, if neither the stream nor ``value`` declares it and it is not a number or str.
     """
     return _rank("min_by", by, value, state)
 

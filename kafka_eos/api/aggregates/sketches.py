@@ -126,7 +126,7 @@ class QuantilesAggregate(Aggregate[Any, Buckets, list[float]]):
 
 
 def approx_distinct(fn: FieldOr[T, Any] | None = None) -> Aggregate[T, Any, int]:
-    """Return the approximate number of different ``fn``, a function or a field's name. None is ignored.
+    """Return the approximate number of distinct results of ``fn``, a function or a field's name. None is ignored.
 
     These are str, int, bytes, or tuples of them.
     The error is below 1.7 % in two of three cases, and below 5 % in all but a few of a thousand. It stores at most 4

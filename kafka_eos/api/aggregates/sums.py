@@ -136,7 +136,7 @@ def sum_(fn: FieldOr[Any, Any] | None = None) -> Aggregate[Any, Any, Any]:
 
     The numbers are 64-bit ints, floats or Decimals.
 
-    It is exact in any order: floats are rounded once, when the sum is shown.
+    It is exact in any order: floats are rounded once, when the result is read.
     """
     return SumAggregate(as_function(fn))
 

@@ -56,16 +56,20 @@ class ComparisonTables:
         why |= self._scope.windows.why
         if self._scope.changed:
             why |= dict.fromkeys(
-                cut.looking, "a table has changed since the job began, and which rows met that nothing tells"
+                cut.looking, "a table has changed since the job began, and no record shows which rows met the change"
             )
         why |= {name: cut.why_unknown(name) for name in cut.asked - self._scope.ruled.sinks}
         why |= self._scope.ruled.why
-        why |= dict.fromkeys(self._scope.fickle.existence, "the functions before it make others when they run again")
-        why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
+        why |= dict.fromkeys(
+            self._scope.fickle.existence, "the functions before it return other outputs when they run again"
+        )
+        why |= dict.fromkeys(
+            cut.copied & unmarked, "the number of copies of an output depends on the number of workers"
+        )
         if self._scope.beginning is not None:
-            why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
+            why |= dict.fromkeys(unmarked, "its outputs do not show which of them are older than the savepoint")
         if cut.totals and cut.letters and self._refused_below():
-            why |= dict.fromkeys(cut.totals, "records were refused behind a fold with merge=")
+            why |= dict.fromkeys(cut.totals, "records were rejected behind a fold with merge=")
         return {sink.node: why[sink.node] for sink in self._scope.subject.sinks if sink.node in why}
 
     def _refused_below(self) -> bool:

@@ -180,7 +180,7 @@ def flagged(pairs: DataFrame) -> DataFrame:
     detail = (
         F.when(lost, F.concat(F.lit("the row of its key is missing: expected "), newest))
         .when(should & unexpected, F.concat(F.lit("the last output of its key deletes it: "), seen))
-        .when(unexpected, F.concat(F.lit("no output makes a row of its key: "), seen))
+        .when(unexpected, F.concat(F.lit("no output has its key: "), seen))
         .when(sure, F.concat(F.lit("it is "), seen, F.lit(": expected "), newest))
         .otherwise(F.concat(F.lit("it is none of the outputs of its key: "), seen))
     )

@@ -142,8 +142,8 @@ def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
         for wrong in counts.wrong(epoch, seen):
             to = "" if wrong.sink is None else f" to sink {wrong.sink}"
             first = min((at for sink, (_, at) in seen.items() if wrong.sink in (None, sink)), default=_NONE)
-            text = f"epoch {epoch.epoch} of term {epoch.term} committed {wrong.promised} outputs{to}, {wrong.shown} are"
-            found.append(replace(first, detail=f"{text} visible"))
+            text = f"epoch {epoch.epoch} of term {epoch.term} committed {wrong.promised} outputs{to}"
+            found.append(replace(first, detail=f"{text}, but {wrong.shown} are visible"))
             if wrong.sink is not None:
                 by_sink[wrong.sink] += 1
     return Evidence(len(counts.recorded), len(found), tuple(found[:SHOWN]), by_sink)

@@ -39,7 +39,7 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
     copy = _text("copy ", "copy", " of the output ", "id", ", written by epoch ", "epoch", " of term ", "term")
     away = F.when(
         F.col("file_epoch").isNotNull(),
-        _text("it is in a file of epoch ", "file_epoch", ", and epoch ", "epoch", " wrote it: ", "id"),
+        _text("it is in a file of epoch ", "file_epoch", ", but epoch ", "epoch", " wrote it: ", "id"),
     ).otherwise(_text("its key belongs in partition ", "home", ": ", "preview"))
     elsewhere = F.col("home").isNotNull() | (F.col("file_epoch") != F.col("epoch"))
     return flagged(
@@ -65,7 +65,7 @@ def _malformed() -> Column:
 
 def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
     """Flag outputs of committed epochs that are not visible."""
-    detail = _text("epoch ", "epoch", " of term ", "term", " is committed, but this output of it is not: ", "id")
+    detail = _text("epoch ", "epoch", " of term ", "term", " is committed, but its output is not visible: ", "id")
     return flagged(table, [flag(Check.COMMITTED_HIDDEN, _written_by(committed), detail)])
 
 
@@ -78,8 +78,8 @@ def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
     )
     wrong = ~F.col("s_offset").between(F.col("first"), F.col("end") - 1)
     detail = _text(
-        "it says that epoch ", "epoch", " of term ", "term", " wrote it, which processed offsets from ", "first",
-        " to before ", "end", ": ", "id",
+        "it names epoch ", "epoch", " of term ", "term", ", which processed offsets from ", "first",
+        " up to, but not including, ", "end", ": ", "id",
     )  # fmt: skip
     return flagged(with_intervals, [flag(Check.WRONG_EPOCH, wrong, detail)])
 
@@ -93,7 +93,7 @@ def premature(table: DataFrame, reached: Mapping[str, Sequence[GroupWatermark]])
         for first, last, time in floors:
             beyond = F.col("s_partition").between(first, last) & (F.col("s_offset") > time)
             early |= (F.col("source") == operator) & beyond
-    detail = _text("event time had not come to the time of the firing ", "id", " when the job ended: ", "preview")
+    detail = _text("when the job ended, the watermark had not reached the time of the firing ", "id", ": ", "preview")
     return flagged(table.where(F.col("s_topic") == TIMERS), [flag(Check.UNEXPECTED, early, detail)])
 
 
@@ -189,14 +189,14 @@ def _compared(cut: Cut) -> list[Column]:
     wrong_headers = ~F.col("headers_hash").eqNullSafe(F.col("e_headers_hash"))
     what = (
         F.when(wrong_value, _text("id", ": it is ", "preview", ": expected ", "e_preview"))
-        .when(wrong_key, _text("id", ": its key is not what the recompute makes"))
-        .when(wrong_headers, _text("id", ": its headers are not what the recompute makes"))
+        .when(wrong_key, _text("id", ": its key differs from the recomputed one"))
+        .when(wrong_headers, _text("id", ": its headers differ from the recomputed ones"))
         .when(_has_other_time(), _text("id", ": its timestamp is ", "time", ": expected ", "e_time"))
         .otherwise(_text("id", ": its update number is ", "update", ": expected ", "e_update"))
     )
-    no_answer = _text("the dead letter ", "id", " stands for no output that is missing: ", "preview")
+    no_answer = _text("the dead letter ", "id", " does not account for a missing output: ", "preview")
     unknown = F.when(F.col("sink").isin([*cut.letters]), no_answer).otherwise(
-        _text("the recompute does not make ", "id", ": ", "preview")
+        _text("the recompute does not produce ", "id", ": ", "preview")
     )
     settled = F.col("answered") | F.col("doubted") | F.col("excused")
     missing = _text("its output ", "id", " to sink ", "sink", " is missing: ", "e_preview")

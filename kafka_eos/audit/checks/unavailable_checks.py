@@ -40,13 +40,13 @@ def impossible(
     if not ledger.written:
         why[Check.ALTERED_CHECKPOINT] = "the job is older than the ledger of commits"
     if not ledger.dated:
-        why[Check.WRONG_EPOCH] = "nothing tells which input each epoch processed"
+        why[Check.WRONG_EPOCH] = "no record shows which input each epoch processed"
     if not strict:
         why[Check.WRONG_EPOCH] = 'with checkpoint_mode="at-least-once" an epoch may process input of the next one'
     if not counts.sinks or not counts.recorded or (counts.others and counts.uncounted()):
         why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
     if _all_unmarked(subject):
-        reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
+        reason = f"outputs of {', '.join(subject.unmarked)} have no provenance"
         is_applicable = {
             Check.MALFORMED: bool(subject.directories),
             Check.WRONG_TOTAL: any(table.keyed for table in subject.tables),

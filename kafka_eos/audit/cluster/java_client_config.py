@@ -59,12 +59,12 @@ def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
 def _expect_followed(config: Mapping[str, Any]) -> None:
     if "oauth_cb" in config or f"{_OAUTH}token" in config:
         raise ConfigError(
-            "the audit cannot take tokens from a function or from a setting: give it a file with one "
-            f"({_TOKEN_FILE}), or a provider ({_OAUTH}method=oidc), by KAFKA_EOS_KAFKA_CONFIG"
+            "the audit cannot take tokens from a function or from a setting: in KAFKA_EOS_KAFKA_CONFIG, name "
+            "a file with a token ({_TOKEN_FILE}), or a provider ({_OAUTH}method=oidc)"
         )
     if unknown := [name for name in config if name.startswith(("ssl.", "sasl.")) and name not in _FOLLOWED]:
         raise ConfigError(
-            f"the audit cannot follow config[{unknown[0]!r}]; it knows PEM files, PLAIN, SCRAM and tokens: "
+            f"the audit cannot follow config[{unknown[0]!r}]; it supports PEM files, PLAIN, SCRAM and tokens: "
             f"{sorted(_FOLLOWED)}"
         )
 
@@ -88,7 +88,7 @@ def _login(mechanism: str, config: Mapping[str, Any], token_file: object) -> dic
         module = "scram.ScramLoginModule"
     else:
         raise ConfigError(
-            f"the audit cannot log in with sasl.mechanism {mechanism}; it knows PLAIN, SCRAM-* and OAUTHBEARER"
+            f"the audit cannot log in with sasl.mechanism {mechanism}; it supports PLAIN, SCRAM-* and OAUTHBEARER"
         )
     named = {part: config.get(f"sasl.{part}", "") for part in ("username", "password")}
     return {"sasl.jaas.config": _jaas(module, named)}

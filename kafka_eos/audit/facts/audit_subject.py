@@ -96,7 +96,7 @@ class Subject:
         if not self.blind_sources:
             return None
         names = ", ".join(self.blind_sources)
-        return f"source {names} cannot be read again by the audit, which reads inputs from Kafka alone"
+        return f"source {names} cannot be read again by the audit, which reads inputs only from Kafka"
 
     @property
     def topics(self) -> tuple[Topic, ...]:

@@ -211,13 +211,13 @@ def told_at(place: str) -> LedgerContents:
     """
     storage = find_storage(place)
     if storage is None:
-        raise ConfigError(f"{place} is no directory of a job's checkpoints: name the one that holds its {paths.LEDGER}")
+        raise ConfigError(f"{place} is not a job's checkpoint directory: name the one that contains its {paths.LEDGER}")
     stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
     written, decided = epochs.read(storage), [entry_of(manifest) for manifest in stored]
     found = _kept(place if "://" in place else Path(place), chain(written.values(), decided))
     if not found:
         raise ConfigError(
-            f'the job in {place} keeps no provenance in its ledger: its sinks have no provenance="ledger"'
+            f'the job in {place} has no provenance in its ledger: none of its sinks has provenance="ledger"'
         )
     # Beside a committed epoch there may be another of its number, which does not count.
     known = {epoch.epoch for epoch in written}

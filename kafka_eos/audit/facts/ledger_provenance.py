@@ -152,7 +152,7 @@ class _Lookup:
         ]
         if len(candidates) > 1:
             raise CorruptCheckpoint(
-                f"several files of provenance tell of producer {producer[0]} epoch {producer[1]} and topic {topic}: "
+                f"several provenance files describe producer {producer[0]} epoch {producer[1]} and topic {topic}: "
                 "name the directory of the job that writes to this cluster, and no other"
             )
         return _WrittenRecords(candidates[0], topic, self._texts) if candidates else None
@@ -179,7 +179,7 @@ def _decoded(content: bytes, kept: ProvenanceRef, producer: Producer) -> Transac
     except ValueError as error:
         raise CorruptCheckpoint(f"the provenance of producer {kept.name} cannot be read: {error}") from error
     if (found.producer_id, found.producer_epoch) != producer:
-        raise CorruptCheckpoint(f"the provenance of producer {kept.name} is that of another one")
+        raise CorruptCheckpoint(f"the provenance of producer {kept.name} belongs to another producer")
     return found
 
 

@@ -35,21 +35,23 @@ def beginning(ledger: Ledger) -> StartingSavepoint | None:
     origin = ledger.origin
     if origin is None:
         return None
-    path, other_way = Path(origin.path), "; or name the job's checkpoint directory of before with --earlier"
+    path, other_way = Path(origin.path), "; or name the job's earlier checkpoint directory with --earlier"
     try:
         found = savepoints.read_savepoint(path)
     except ConfigError:
         raise ConfigError(
-            f"the job began with savepoint {origin.savepoint}, which is not in {path} any more: put it there{other_way}"
+            f"the job began with savepoint {origin.savepoint}, which is not in {path} any more: restore it{other_way}"
         ) from None
     if found.id != origin.savepoint:
-        raise ConfigError(f"{path} is another savepoint than {origin.savepoint}, which the job began with{other_way}")
+        raise ConfigError(
+            f"{path} is not savepoint {origin.savepoint}, with which the job began: restore that one{other_way}"
+        )
     if damage := savepoints.find_damage(path):
         raise ConfigError(f"{'; '.join(damage)}{other_way}")
     if found.in_flight:
         raise ConfigError(
-            f"savepoint {path} holds rows that were under way between operators (an unaligned checkpoint): what they "
-            f"became cannot be told from the rest{other_way}"
+            f"savepoint {path} contains in-flight rows (from an unaligned checkpoint), whose outputs cannot be told "
+            f"from the others{other_way}"
         )
     return StartingSavepoint(path, Term(found.term), offsets(found.sources))
 
@@ -60,14 +62,14 @@ def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequenc
     Raise ConfigError if a directory has no checkpoints of the job.
     """
     if earlier and ledger.origin is None:
-        raise ConfigError(f"job {job!r} did not begin with a savepoint: there is nothing earlier to name")
+        raise ConfigError(f"job {job!r} did not begin with a savepoint: omit --earlier")
     lives = []
     for directory in earlier:
         of_then = Settings.resolve(cli={"checkpoint_dir": directory})
         place = of_then.checkpoint_location(job)
         storage = find_storage(place)
         if storage is None:
-            raise ConfigError(f"no checkpoints of job {job!r} in {directory}, which was named as an earlier directory")
+            raise ConfigError(f"--earlier {directory} contains no checkpoints of job {job!r}")
         lives.append(read_ledger(storage, job, place))
     return joined(ledger, lives)
 

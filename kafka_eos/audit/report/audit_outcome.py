@@ -28,19 +28,20 @@ _RAISED = re.compile(
 _ADVICE = (
     (r"ModuleNotFoundError: No module named '(pyspark|pyarrow|pandas|jinja2)",
      "install what the audit needs: pip install 'kafka-eos[audit]'"),
-    (r"No space left on device|Disk quota exceeded", "free some space, or let SPARK_LOCAL_DIRS name a larger disk"),
+    (r"No space left on device|Disk quota exceeded", "free some space, or set SPARK_LOCAL_DIRS to a larger disk"),
     (r"OutOfMemoryError|Cannot allocate memory|MemoryError",
      "give it more memory (PYSPARK_SUBMIT_ARGS='--driver-memory 8g pyspark-shell')"),
     (r"OffsetOutOfRange|OFFSET_OUT_OF_RANGE|Some data may have been lost|data loss",
-     "records went away while they were read: audit again, or lengthen the topic's retention"),
-    (r"EnvironmentFailed", "what the pipeline's own functions or codecs need is away: audit again when it is back"),
+     "records were deleted while they were read: audit again, or lengthen the topic's retention"),
+    (r"EnvironmentFailed",
+     "a system that the pipeline's functions or codecs need is unavailable: audit again when it is back"),
     (r"PoisonRecord", "the pipeline's own functions failed: audit with the code that made the output"),
     (r"kafka[\w.$]*TimeoutException|Cannot fetch record|DisconnectException|Failed to create new Kafka|No resolvable",
-     "the brokers stopped answering: see that they run, then audit again"),
+     "the brokers stopped responding: check that they run, then audit again"),
     (r"Cannot run program",
-     "let PYSPARK_PYTHON name a Python that is there on every executor, of the same version as here"),
+     "set PYSPARK_PYTHON to a Python that exists on every executor, of the same version as here"),
     (r"Py4JNetworkError|Answer from Java side is empty|Connection refused|Java gateway process",
-     "Spark's Java process ended: look for it in the system's log (out of memory?), then audit again"),
+     "Spark's Java process ended: look for the cause in the system's log (out of memory?), then audit again"),
 )  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def _explained(error: BaseException, traceback_text: str) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "the audit was interrupted: run it again"
     advice = (
-        _advice(traceback_text) or "the report has the traceback; if it is no fault of the machine, please report it"
+        _advice(traceback_text) or "the report has the traceback; if the machine is not at fault, please report this"
     )
     return f"the audit failed: {_said(error)}; {advice}"
 

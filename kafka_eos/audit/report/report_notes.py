@@ -31,9 +31,9 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
     if ledger.origin is not None:
         lines.append(
             f"The job began with savepoint {ledger.origin.savepoint} ({ledger.origin.path}): the recompute starts with "
-            f"its state. {before} visible outputs of before it were looked at for copies only; with --earlier, which "
-            "names the job's checkpoint directory of then, the whole history is judged. Outputs of then whose "
-            "provenance is in the ledger of that directory count as foreign without it."
+            f"its state. {before} visible outputs from before the savepoint were only checked for copies. To judge the "
+            "whole history, name the job's earlier checkpoint directories with --earlier. Without it, earlier outputs "
+            "whose provenance is in the ledger of such a directory count as foreign."
         )
     lines += [_said_of(sink) for sink in subject.sinks if not sink.marked and sink.node not in unsure]
     lines += [
@@ -44,14 +44,13 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
     lines += _shape(subject, cut, {*unsure})
     if loose:
         lines.append(
-            f"{loose} outputs belong to keys whose input comes from several partitions, or from a loop, and whose "
-            "order the outputs do not tell, or lie behind state with a time to live; for them existence was compared, "
-            "values were not."
+            f"{loose} outputs were compared by existence only, not by value: they are behind state with a time to "
+            "live, or their keys have input from several partitions or a loop, whose order the outputs do not show."
         )
     if cut.serial and cut.lasting:
         lines.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
     if ledger.start is None:
-        lines.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+        lines.append("No record shows where the job began to read; the audit assumes offset 0.")
     return lines
 
 
@@ -74,13 +73,13 @@ def uncompared(
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
         name = sink.node
         if n := made.loose.get(name):
-            why = "nothing tells in which order the input of their keys was read"
+            why = "no record shows in which order the input of their keys was read"
             if name in cut.timed:
-                why = "nothing tells which windows were over when rows came behind a watermark"
+                why = "no record shows which windows were closed when rows arrived behind a watermark"
             elif name in cut.expiring:
-                why = "they depend on when state with a time to live had expired"
+                why = "they depend on when state with a time to live expired"
             elif name in fickle:
-                why = "the functions before it return others when they run again"
+                why = "the functions before it return other values when they run again"
             what, claims = (
                 ("values and order", (OutputClaim.VALUES, OutputClaim.ORDER))
                 if cut.nested
@@ -90,33 +89,33 @@ def uncompared(
                 what, claims = "all but the number", (*OutputClaim,)
             left_out.append(UncomparedOutput(name, what, why, n, claims))
         if n := untold.get(name):
-            why = "they are results before the end of windows, and nothing tells which rows had come by then"
+            why = "they are early results of windows, and no record shows which rows had arrived by then"
             if name in ruled:
-                why = "nothing tells which rules their rows met, that were read in the same epoch, or are gone"
+                why = "no record shows which rules their rows met: the rules were read in the same epoch, or are gone"
             left_out.append(UncomparedOutput(name, "existence and values", why, n, _WHOLE))
         if n := excused.get(name):
-            why = "other code than the audit has loaded made them, or the state that they depend on"
+            why = "other code than the audit has loaded produced them, or the state that they depend on"
             left_out.append(UncomparedOutput(name, "existence and values", why, n, _WHOLE))
         if n := made.untimed.get(name):
-            broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
-            either = "the broker writes those of its topic, or some are the time of sending"
+            broker = "the broker sets them (message.timestamp.type=LogAppendTime)"
+            either = "the broker sets them, or some are the time of sending"
             left_out.append(UncomparedOutput(name, "timestamps", broker if sink.marked else either, n))
         if n := made.midway.get(name):
-            why = "nothing tells which records these sums are of"
+            why = "no record shows which input they sum up"
             left_out.append(UncomparedOutput(name, "values", why, n, (OutputClaim.VALUES,)))
         if name in cut.letters and cut.summed:
             why = "they depend on where its epochs ended"
-            left_out.append(UncomparedOutput(name, "letters from behind a fold with merge=", why, claims=_WHOLE))
+            left_out.append(UncomparedOutput(name, "dead letters from behind a fold with merge=", why, claims=_WHOLE))
         if name in cut.letters and cut.timed | cut.forgetting:
-            why = "they depend on what timers have changed"
+            why = "they depend on the effects of timers"
             left_out.append(
-                UncomparedOutput(name, "letters from operators with timers, and behind them,", why, claims=_WHOLE)
+                UncomparedOutput(name, "dead letters from timers, and from behind them,", why, claims=_WHOLE)
             )
         if name in cut.letters and cut.asked:
-            why = "they depend on what a service has answered, or on which rules rows have met"
+            why = "they depend on the responses of a service, or on which rules their rows met"
             left_out.append(
                 UncomparedOutput(
-                    name, "letters from async_map or broadcast state, and from behind it,", why, claims=_WHOLE
+                    name, "dead letters from async_map or broadcast state, and from behind it,", why, claims=_WHOLE
                 )
             )
         if name in subject.at_least_once:
@@ -131,7 +130,7 @@ def uncompared(
 def _without_provenance(sink: Place) -> UncomparedOutput:
     match sink:
         case DatabaseTable(node, keyed=True):
-            return UncomparedOutput(node, "all but the newest value of each key", "a table has no others")
+            return UncomparedOutput(node, "all but the newest value of each key", "the table stores no others")
         case DatabaseTable(node):
             return UncomparedOutput(node, "order and epochs", "rows of a table carry no provenance", claims=_ORDER)
         case Topic(node):
@@ -145,12 +144,12 @@ def _said_of(sink: Place) -> str:
     """Return how outputs without provenance were compared."""
     if isinstance(sink, DatabaseTable) and sink.keyed:
         return (
-            f"Sink {sink.node} is not audited by provenance, rows of a table have none: each row was compared with the "
-            "newest value that the recompute makes of its key."
+            f"Sink {sink.node} has no provenance, because it is a table: each row was compared with the newest "
+            "recomputed value of its key."
         )
     return (
-        f"Sink {sink.node} is not audited by provenance, its outputs have none: they were compared as a multiset of "
-        "keys, values, headers and timestamps; order and epochs were not."
+        f"Sink {sink.node} writes no provenance: keys, values, headers and timestamps were compared as a multiset; "
+        "order and epochs were not compared."
     )
 
 
@@ -160,18 +159,18 @@ def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:
     lines: list[str] = []
     if totals := (cut.totals & sinks) - unsure:
         lines.append(
-            f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, there is one output for each key and "
-            "epoch: each was compared with what the key had at the end of the epoch, as far as the ledger tells it."
+            f"{', '.join(sorted(totals))}: a fold with merge= writes one output per key and epoch. Each was compared "
+            "with the value of the key at the end of the epoch, if the ledger records that end."
         )
     if expiring := (cut.expiring & sinks) - unsure:
         lines.append(
-            f"{', '.join(sorted(expiring))}: their values depend on when state with a time to live had expired, which "
-            "follows from when, and beside which other records, the input was read. A recompute cannot know it."
+            f"{', '.join(sorted(expiring))}: their values depend on when state with a time to live expired, and this "
+            "depends on when the input was read and together with which records. A recompute cannot know that."
         )
     if copied := sorted(cut.copied & sinks):
         lines.append(
-            f"Outputs behind a broadcast ({', '.join(copied)}) were recomputed for {cut.parallelism} workers, the most "
-            "that a stored epoch had."
+            f"Outputs behind a broadcast ({', '.join(copied)}) were recomputed for {cut.parallelism} workers, the "
+            "largest number in any stored epoch."
         )
     if cut.letters and cut.summed:
         lines.append("Dead letters from behind a fold with merge= were not recomputed.")

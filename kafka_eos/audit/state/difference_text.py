@@ -100,7 +100,7 @@ class _State:
         try:
             found = self._layout.decode(group_prefix(0) + place)
         except ValueError as error:
-            return f"the row of {_short(place)}, which no key has ({error}),"
+            return f"the row {_short(place)}, whose key cannot be read ({error}),"
         key, *rest = (found,) if self._layout.is_single_part else found
         names = [*(["namespace"] if self._namespaced else []), _PARTS.get(self._kind, "")]
         return ", ".join([f"key {_short(key)}", *(f"{n} {_short(part)}" for n, part in zip(names, rest, strict=False))])
@@ -109,10 +109,10 @@ class _State:
         try:
             return self._shown(self._decode_stored(value))
         except ValueError as error:
-            return f"what cannot be read ({error})"
+            return f"an unreadable value ({error})"
 
     def _made(self, made: bytes | None) -> str:
-        return "what it is not" if made is None else self._shown(self._decode_made(made))
+        return "another value" if made is None else self._shown(self._decode_made(made))
 
     def _shown(self, value: Any) -> str:
         if not self._is_counted:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from kafka_eos.audit.state.state_scan import Difference, StateScan
 
 Progress = Callable[[str], None]
-_LOOSE = "nothing tells in which order the input of their keys was read"
+_LOOSE = "no record shows in which order the input of their keys was read"
 
 
 def audit_state(
@@ -120,13 +120,14 @@ def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Pa
         return [f"the operators of job {manifest.job!r} keep no state: there is nothing to compare"]
     if manifest.in_flight:
         return [
-            f"epoch {manifest.id} holds rows that were under way between operators (an unaligned checkpoint, or a "
-            "loop): what they do to the state is not in it yet. Stop the job cleanly (kafka-eos run "
-            f"{app.name}, then kafka-eos stop {app.name}): its last checkpoint holds none"
+            f"epoch {manifest.id} contains in-flight rows (from an unaligned checkpoint, or a loop), whose effect is "
+            f"not in the state yet. Stop the job cleanly (kafka-eos run {app.name}, then kafka-eos stop "
+            f"{app.name}): its last checkpoint contains none"
         ]
     if settings.checkpoint_mode == "at-least-once":
         return [
-            'with checkpoint_mode="at-least-once" an epoch may hold input of the next one: no input makes its state'
+            'with checkpoint_mode="at-least-once" an epoch may contain input of the next one, so its state cannot be '
+            "recomputed"
         ]
     if (blind := of_plan.why_blind) is not None:
         return [blind]
@@ -227,15 +228,15 @@ class _Run:
         lines = []
         if self._ledger.origin is not None:
             lines.append(
-                f"The job began with savepoint {self._ledger.origin.savepoint} ({self._ledger.origin.path}): the "
-                "recompute starts with its state, unless --earlier names the checkpoint directory of before."
+                f"The job began with savepoint {self._ledger.origin.savepoint} ({self._ledger.origin.path}): "
+                "the recompute starts with its state, unless --earlier names the earlier checkpoint directory."
             )
         if self._ledger.start is None:
-            lines.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+            lines.append("No record shows where the job began to read; the audit assumes offset 0.")
         if self._cut.merging:
             names = ", ".join(fold.name for fold in self._cut.merging)
             lines.append(
-                f"Of {names}, a fold with merge=, accumulators were compared; how many outputs a key had, was not."
+                f"{names}: accumulators of a fold with merge= were compared, the numbers of outputs per key were not."
             )
         return lines
 

@@ -41,8 +41,8 @@ from kafka_eos.runtime.state.schema_evolution import describe, redefined, resolv
 Name: TypeAlias = tuple[str, str]
 """An operator and one of its states."""
 _FORM = ("key", "kind", "namespace", "entry", "ttl")
-_TIME = "no record tells how far event time, or the clock, had come"
-_EXPIRES = "it depends on when state with a time to live had expired"
+_TIME = "no record shows the watermark, or the time of the clock, at which it was stored"
+_EXPIRES = "it depends on when state with a time to live expired"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _unreadable(
         return "the plan has no such operator"
     match plan.node(name[0]):
         case BroadcastConnectNode():
-            return "it is what the records of a broadcast stream make in every worker, which is not computed again"
+            return "broadcast state is not recomputed"
         case UnansweredNode(why=why):
             return why
         case node if not node.keyed:
@@ -117,7 +117,10 @@ def _unreadable(
     if any(described.get(part) != today.get(part) for part in _FORM):
         return "it was stored in another form than the code declares: verify with the code that stored it"
     if redefined(described, today):
-        return "it was stored for other windows, or another join, than the code declares: verify with the code of then"
+        return (
+            "it was stored for other windows, or another join, than the code declares: verify with the "
+            "code that stored it"
+        )
     try:
         resolve_codec(known[name].value, described["value"])
     except UserError as error:
@@ -139,9 +142,9 @@ def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool, other: Other
     if operator in cut.copied:
         return "it depends on the number of workers"
     if (epoch := _added(ledger, operator)) is not None:
-        return f"the operator was added in epoch {epoch}, and what had been read by then did not reach it"
+        return f"the operator was added in epoch {epoch}, and did not receive the input that was read before"
     if cut.serial and operator in (cut.below if several else cut.shuffled):
-        return "nothing tells in which order its input was read"
+        return "no record shows in which order its input was read"
     return None
 
 

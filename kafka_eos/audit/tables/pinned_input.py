@@ -112,7 +112,7 @@ class PinnedInput:
         ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
         return [
             f"input {source.topic} was deleted and created again since the job read it (topic id "
-            f"{known[source.stream]}, now {ids[source.topic]}): nothing that it holds says what the outputs should be"
+            f"{known[source.stream]}, now {ids[source.topic]}): the expected outputs cannot be computed from it"
             for source in self._subject.sources
             if known.get(source.stream, ids[source.topic]) != ids[source.topic]
         ]

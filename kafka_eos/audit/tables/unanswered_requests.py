@@ -39,9 +39,9 @@ def why(plan: Plan, below: str) -> str:
 def _unanswered(node: Node) -> Node:
     match node:
         case AsyncMapNode():
-            return _instead(node, "a service has answered, and cannot be asked for the same again: async_map")
+            return _instead(node, "the requests to a service cannot be repeated: async_map")
         case BroadcastProcessNode() | KeyedBroadcastNode():
-            return _instead(node, "which of the rules a row met, nothing tells: broadcast state of")
+            return _instead(node, "no record shows which rules a row met: broadcast state of")
     return node
 
 

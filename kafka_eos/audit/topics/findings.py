@@ -54,9 +54,9 @@ def untold(scan: TopicScan, question: TopicAuditOptions, check: Check, suspects:
     there, should = first.counts
     more_or_less = "fewer" if check is Check.LOST else "more"
     return SkippedCheck(
-        f"{n} ids are also outside of what is judged, and have {more_or_less} outputs than inputs there and in it (id "
-        f"{name}: {there} of {should}), so nothing tells which of them belong together. Judge offsets (--from, --to) "
-        "instead of times or a group, or give an id that is one record's own"
+        f"{n} ids also occur outside of the judged range, and have {more_or_less} outputs than inputs in all (id "
+        f"{name}: {there} of {should}), so it is unknown which belong together. Judge offsets (--from, --to) instead "
+        "of times or a group, or use an id that belongs to one record"
     )
 
 
@@ -80,7 +80,7 @@ def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Chec
         Check.REORDERED: f"it comes after{other}, which is later; {what}",
         Check.MISPLACED: f"its key belongs in partition {suspect.home}; {what}",
         Check.FOREIGN: f"it has no id; {what}",
-        Check.ABORTED_VISIBLE: f"another term wrote its epoch too, only one of them can be committed; {what}",
+        Check.ABORTED_VISIBLE: f"another term also wrote its epoch, and only one of the two can be committed; {what}",
         Check.COMMITTED_HIDDEN: f"it is in an aborted transaction and nowhere else; {what}",
     }.get(check, what)
     return Violation(suspect.file or topic, partition, suspect.offset, detail.rstrip("; "))
@@ -132,8 +132,8 @@ def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | Sk
     if elsewhere and not half:
         (topic, attempt), *_ = elsewhere
         hidden = SkippedCheck(
-            f"what attempt {attempt} wrote to {topic} was aborted, and in another output it is visible: either a job's "
-            "commit is half there, or two jobs count alike. An audit of the job tells (kafka-eos audit APP)"
+            f"the output of attempt {attempt} to {topic} was aborted, but its other output is visible: either a commit "
+            "of a job is incomplete, or two jobs use the same numbers. To find out, audit the job (kafka-eos audit APP)"
         )
     return {Check.ABORTED_VISIBLE: _all({at: visible[at] for at in rivals}), Check.COMMITTED_HIDDEN: hidden}
 

@@ -109,20 +109,22 @@ def _check_offsets(question: TopicAuditOptions, ranges: Ranges) -> None:
     for option, asked in (("--from", question.start), ("--to", question.end)):
         for topic, offsets in asked.items() if isinstance(asked, Mapping) else ():
             if topic not in ranges:
-                raise ConfigError(f"{option} names {topic!r}, which is not audited; there are: {', '.join(ranges)}")
+                raise ConfigError(
+                    f"{option} names {topic!r}, which is not audited; audited topics: {', '.join(ranges)}"
+                )
             for p, offset in offsets.items():
                 at = ranges[topic].get(p)
                 if at is None:
                     raise ConfigError(f"{option} names {topic}/{p}; the last partition is {topic}/{max(ranges[topic])}")
                 if not at.begin <= offset <= at.end:
                     raise ConfigError(
-                        f"{option} says {offset} of {topic}/{p}, which has offsets {at.begin} to {at.end}"
+                        f"{option} names offset {offset} of {topic}/{p}, which has offsets {at.begin} to {at.end}"
                     )
     if isinstance(question.start, Mapping) and isinstance(question.end, Mapping):
         for topic, offsets in question.start.items():
             for p, first in offsets.items():
                 if first > (last := question.end.get(topic, {}).get(p, first)):
-                    raise ConfigError(f"of {topic}/{p} --from says {first}, which is behind {last}, where --to ends")
+                    raise ConfigError(f"{topic}/{p}: --from ({first}) is after --to ({last})")
 
 
 def _cut(question: TopicAuditOptions, ranges: Ranges, read: Mapping[str, Bounds]) -> str | None:
@@ -140,11 +142,11 @@ def _cut(question: TopicAuditOptions, ranges: Ranges, read: Mapping[str, Bounds]
     if not cut:
         return None
     if question.resume is not None:
-        advice = "some of what came after the earlier audit. Audit without --resume, with a later --from"
+        advice = "some of them newer than the earlier audit. Audit without --resume, with a later --from"
     else:
         advice = (
-            "and their counterparts cannot be told from what is wrong. Give --from: a time since when nothing has "
-            "expired, or the offsets from which inputs and outputs belong together"
+            "so missing counterparts prove nothing. Set --from to a time since when nothing has expired, or to offsets "
+            "from which inputs and outputs belong together"
         )
     return f"records have expired ({', '.join(cut[:8])}), {advice}"
 

@@ -91,45 +91,50 @@ class TopicAuditOptions:
                 "a query is compared with everything that is read: give offsets as start and end, not times or a group"
             )
         if self.directories and (isinstance(self.start, datetime) or isinstance(self.end, datetime)):
-            raise ConfigError("lines of files have no times: give offsets as start and end, or audit a directory whole")
+            raise ConfigError(
+                "lines of files have no times: use offsets as start and end, or audit the whole directory"
+            )
         if self.expected != Expectation.parse("one") and (self.id is None or self.by_provenance or not self.inputs):
-            raise ConfigError("--expect counts the outputs of inputs by an id of yours: give --input and --id")
+            raise ConfigError("--expect counts the outputs of each input by your own id: add --input and --id")
         if self.input_bootstrap is not None and not self.inputs:
-            raise ConfigError("--input-bootstrap is the cluster of inputs: name them with --input")
+            raise ConfigError("--input-bootstrap names the cluster of the inputs: add --input")
         if self.input_config and self.input_bootstrap is None:
-            raise ConfigError("settings of the inputs' cluster need its address: --input-bootstrap")
+            raise ConfigError("--input-config applies to the inputs' cluster: add its address, --input-bootstrap")
         if self.ledgers and not self.by_provenance:
-            raise ConfigError(f"a ledger tells of provenance: give it with --id {PROVENANCE}")
+            raise ConfigError(f"--ledger is used only with --id {PROVENANCE}: add it")
         if self.resume is not None:
             self._check_resume(self.resume)
 
     def _check_resume(self, earlier: Mapping[str, Any]) -> None:
         verdict = earlier.get("verdict")
         if verdict == "INCONCLUSIVE":
-            raise ConfigError("an INCONCLUSIVE audit proved nothing that another could continue")
+            raise ConfigError("the earlier audit was INCONCLUSIVE, so it proved nothing and cannot be resumed")
         if verdict != "PASS":
             raise ConfigError(
-                f"the earlier audit ended with {verdict}, and a PASS of what came later would hide what it found. To "
-                "judge only later records give their offsets as the start"
+                f"the earlier audit ended with {verdict}, and a PASS for later records would hide its findings. To "
+                "judge only later records, pass their offsets as the start"
             )
         if "resume" not in earlier or not self.whole:
             raise ConfigError(
-                "to resume takes the report.json of an earlier audit of topics up to their ends; with a start, an end "
-                "or a group, counterparts may lie on either side of where it ended"
+                "only an audit of topics up to their ends can be resumed, without a start, an end or a "
+                "group: otherwise "
+                "counterparts may lie on both sides of the end of the earlier audit"
             )
         if not self.inputs and self.id is not None:
-            raise ConfigError("to resume by id takes the inputs: without them a copy of an earlier output is not seen")
+            raise ConfigError("to resume by id, name the inputs: without them, copies of earlier outputs are not found")
         if self.sql is not None:
             raise ConfigError(
-                "a query cannot be resumed: it would see only the new inputs, and its totals are over all. Run it "
+                "an audit with a query cannot be resumed, because the query would see only the new inputs: run it "
                 "without resume"
             )
         if self.order is not None:
-            raise ConfigError("an order cannot be resumed: what fell between the two audits would not be seen")
+            raise ConfigError(
+                "an audit with an order cannot be resumed: a decrease between the two audits would not be found"
+            )
         before: Mapping[str, Any] = earlier.get("question", {})
         if other := [name for name in _SAME if before.get(name) != self.asked.get(name)]:
             raise ConfigError(
-                f"the earlier audit asked something else ({', '.join(other)}): resume with the same options"
+                f"the earlier audit used other options ({', '.join(other)}): resume with the same options"
             )
 
     @property
@@ -190,7 +195,7 @@ def moment(text: str | None) -> datetime | Offsets | None:
         time = datetime.fromisoformat(text)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         example = '2026-11-21T08:00:00 or {"orders": {"0": 100}} or @offsets.json'
-        raise ConfigError(f"{text!r} is no time and no offsets ({error}); write for example {example}") from None
+        raise ConfigError(f"{text!r} is neither a time nor offsets ({error}); use for example {example}") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 

@@ -161,8 +161,8 @@ class _Run:
             return []
         before = end - timedelta(seconds=self._question.slack)
         return [
-            f"{place} has {n} records from before --to behind a record from after it, so times do not tell what to "
-            "judge. Judge offsets (--to with JSON)"
+            f"{place} has {n} records older than --to after a newer record, so the time determines no range. "
+            "Judge offsets (--to with JSON)"
             for place, n in scan.older(window.behind(self._question, ranges, self.window), before).items()
         ]
 
@@ -272,7 +272,7 @@ def _compacted_away(
     return {
         check: SkippedCheck(
             f"compaction of {', '.join(compacted)} may have removed the counterparts of {found.count} records "
-            f"(the first: {found.examples[0]}): give a window that it has not reached (--from)"
+            f"(the first: {found.examples[0]}): choose a range that it has not reached (--from)"
         )
         for check in Check
         if check in cut and isinstance(found := evidence[check], Evidence) and found.count
@@ -287,18 +287,18 @@ def _why_not(check: Check, question: TopicAuditOptions) -> str:
             else "only file sinks have lines"
         )
     if check is Check.ABORTED_VISIBLE:
-        return "without provenance nothing tells which transaction wrote a visible record"
+        return "without provenance it is unknown which transaction wrote a visible record"
     if check in (Check.LOST, Check.UNEXPECTED, Check.COMMITTED_HIDDEN) and not question.inputs:
-        return "no input was named"
+        return "no input was given"
     if question.id is not None and check in (Check.LOST, Check.COMMITTED_HIDDEN, Check.DUPLICATE):
         return f"--expect {question.expect} allows it"
     if check is Check.FOREIGN and question.id is not None:
-        return "records of others have no provenance, and it was not asked for"
+        return "records are compared by another id than provenance"
     if check is Check.MISPLACED and question.key is not None:
-        return "partitions follow the record's key, and another key was named"
+        return "partitions follow the record's key, but another key was given"
     if check is Check.REORDERED and (question.order is not None or question.id is not None):
-        return "no output has a key and something that tells its order"
-    return "it was not asked: no id was named"
+        return "no output has both a key and an order"
+    return "no id was given"
 
 
 def _nameless(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
@@ -316,7 +316,7 @@ def _nameless(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tal
 def _look(question: TopicAuditOptions, expression: str | None) -> str:
     if question.by_provenance and not question.ledgers:
         return f'if their sink has provenance="ledger", {_NAME_THE_LEDGER}'
-    return f"look at {expression!r}"
+    return f"check {expression!r}"
 
 
 def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
@@ -329,7 +329,7 @@ def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tall
     for role, (names, option, condition, name) in asked.items():
         if n := _sum(tallies, names, "unknown"):
             reasons.append(
-                f"--{option} is NULL for {n} {role}, so nothing tells whether they are to be compared: say so with "
+                f"--{option} is NULL for {n} {role}, so it is unknown whether to compare them: use "
                 f"coalesce(({condition}), false), or true"
             )
         if name is None or question.by_provenance or not (n := _sum(tallies, names, "unnamed")):
@@ -340,9 +340,8 @@ def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tall
             if topic in names and tally.first_unnamed is not None
         )
         reasons.append(
-            f"{n} {role} have no id {name!r} that is theirs alone, the first is {topic}/{partition}/{offset}: give an "
-            f"id that they have (of tombstones the key: coalesce({expression(name)}, key)), or leave them out with "
-            f"--{option}"
+            f"{n} {role} have no valid id {name!r}; the first is {topic}/{partition}/{offset}: use an id that they "
+            f"have (for tombstones the key: coalesce({expression(name)}, key)), or exclude them with --{option}"
         )
     return reasons
 
@@ -352,8 +351,8 @@ def _unrelated(question: TopicAuditOptions, ids: IdComparison, seen: tuple[int, 
     if ids.shared or not all(seen):
         return []
     return [
-        "no output has the id of an input: the two are not the same ids (a number and its text are two, see "
-        f"--input-id); look at {question.id!r}"
+        "no output has the id of an input, so these are different ids (a number and its text are two ids, see "
+        f"--input-id): check {question.id!r}"
     ]
 
 
@@ -385,8 +384,8 @@ def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tal
         texts.append(f"order of {n:,} outputs not compared: --order is NULL for them, or neither a number nor a time")
     if question.by_provenance and question.inputs:
         texts.append(
-            "compared was that an input has an output, in any of the outputs; how many it should have, only an audit "
-            "of the job tells"
+            "each input was expected to have an output, in any of the outputs; only an audit of the job knows how many "
+            "it should have"
         )
     if compacted:
         texts.append(f"not judged: records of {', '.join(compacted)} that compaction removed")
@@ -396,11 +395,9 @@ def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tal
 def _notes(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
     notes = []
     if question.resume is not None:
-        notes.append(
-            "Only what came after the earlier verdict was read; an output of an input before it is unexpected."
-        )
+        notes.append("Only records after the earlier audit were read; an output of an earlier input is unexpected.")
     if question.by_provenance and question.inputs and question.where is None:
-        notes.append("Every input was expected to have one; a condition (where) leaves filtered ones out.")
+        notes.append("Every input was expected to have an output; exclude filtered inputs with a condition (where).")
     if question.by_provenance and not question.ledgers and _sum(tallies, question.outputs, "unnamed"):
         notes.append(f'Outputs without a header may be those of a sink with provenance="ledger": {_NAME_THE_LEDGER}.')
     return notes

@@ -33,7 +33,7 @@ def parse_schema(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
             parsed = fastavro.parse_schema(with_own_decimals(each), named_schemas=names, _ignore_default_error=True)
         return parsed, names
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no usable Avro schema: {' '.join(str(error).split())}") from None
+        raise ValueError(f"not a usable Avro schema: {' '.join(str(error).split())}") from None
 
 
 def open_safe_reader(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any], Any, Any]:

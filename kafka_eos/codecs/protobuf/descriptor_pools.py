@@ -55,7 +55,7 @@ def pooled(file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto]) 
     try:
         return _added(pool, file, files, set())
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"no usable Protobuf schema: {' '.join(str(error).split())}") from None
+        raise ValueError(f"not a usable Protobuf schema: {' '.join(str(error).split())}") from None
 
 
 def _added(pool: Any, file: Any, files: Mapping[str, Any], known: set[str]) -> Any:

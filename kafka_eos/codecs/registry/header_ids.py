@@ -84,7 +84,7 @@ class ConfluentHeaders:
             return None
         size = _GUID if found[:1] == _OF_GUID else PREFIX
         if len(found) < size or (self.alone and len(found) > size):
-            raise ValueError(f"header {self.header} is {found.hex(' ') or 'empty'}, no id of a schema")
+            raise ValueError(f"header {self.header} is {found.hex(' ') or 'empty'}, not a schema id")
         return found
 
 
@@ -119,7 +119,7 @@ class ApicurioHeaders:
                 )
             return None
         if len(number) != _ID or any(number[:-_SHORT]):
-            raise ValueError(f"header {self.header} is {number.hex(' ') or 'empty'}, no id of eight bytes")
+            raise ValueError(f"header {self.header} is {number.hex(' ') or 'empty'}, not an id of eight bytes")
         return MAGIC + number[-_SHORT:]
 
 

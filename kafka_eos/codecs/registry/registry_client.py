@@ -275,7 +275,7 @@ def _kept(schema: Any) -> RegisteredSchema:
     if not isinstance(kind, str) or not isinstance(text, str):
         raise _InvalidResponse("it contains no schema")
     if not all(isinstance(each.name, str) and isinstance(each.subject, str) for each in references):
-        raise _InvalidResponse("there is a reference in it that names nothing")
+        raise _InvalidResponse("it contains a reference without a name")
     return RegisteredSchema(kind, text, tuple(Reference(each.name, each.subject, each.version) for each in references))
 
 

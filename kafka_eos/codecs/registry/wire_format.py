@@ -159,7 +159,7 @@ class RegistryCodec(Codec[T]):
     def _in_memory(self) -> Sequence[str]:
         if not self._registry.in_memory:
             return []
-        return [f"the registry {self._registry.url} is in the memory of each process: it is for tests alone"]
+        return [f"the registry {self._registry.url} is in the memory of each process: it is for tests only"]
 
     def encode(self, value: T) -> bytes:
         """Encode a value; the first one fetches the schema id."""

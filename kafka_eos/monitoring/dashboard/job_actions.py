@@ -93,9 +93,9 @@ class Actions:
 
     def _expect_token(self, request: Request) -> None:
         if not secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
-            raise HTTPException(403, "this needs the token in the address that kafka-eos ui has printed")
+            raise HTTPException(403, "this action needs the token in the address that kafka-eos ui prints")
         if time.monotonic() > self._ends:
-            raise HTTPException(403, "the token has ended: start kafka-eos ui again for another one")
+            raise HTTPException(403, "the token has expired: restart kafka-eos ui for a new one")
 
     async def _send_request(self, directory: Path, request: requests.JobRequest, by: str) -> Response:
         def ask() -> requests.RequestAnswer:

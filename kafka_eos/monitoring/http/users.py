@@ -70,11 +70,11 @@ def read_users(file: Path) -> dict[str, _PasswordHash]:
                 _scrypt("", found.salt, cost)
             except ValueError:
                 raise ConfigError(
-                    f"http_users={file}, line {number}: not a user. Make the line with: kafka-eos config user NAME"
+                    f"http_users={file}, line {number}: not a user. Create the line with: kafka-eos config user NAME"
                 ) from None
             users[name] = found
     if not users:
-        raise ConfigError(f"http_users={file} has no users. Make a line with: kafka-eos config user NAME")
+        raise ConfigError(f"http_users={file} has no users. Create a line with: kafka-eos config user NAME")
     return users
 
 

@@ -70,7 +70,7 @@ class EpochTracer:
             case "decided" if epoch is not None:
                 epoch.decided, epoch.records = self._wall(), sum(facts["records_by_sink"].values())
             case "aborted":
-                self._over(facts["epoch"], failed="given up: its output is in the next one")
+                self._over(facts["epoch"], failed="aborted: its output is part of the next epoch")
             case "committed":
                 self._over(facts["epoch"], _commits(facts["commits"]))
             case "restarting":

@@ -57,7 +57,7 @@ def interval() -> float:
 
 def _no_address(name: str) -> str:
     """Return the error text for a variable, without its value, which may contain a password."""
-    return f"{name} is no address: write it as http://HOST:4318"
+    return f"{name} is not a valid address: use http://HOST:4318"
 
 
 def _first(*names: str) -> tuple[str, str]:

@@ -136,7 +136,7 @@ class ProcessOperator(Operator):
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening:
-            raise PlanError(f"operator {self._ctx.operator!r}: in open(ctx) there is nothing to emit of, not to {tag}")
+            raise PlanError(f"operator {self._ctx.operator!r}: open(ctx) must not emit, as to {tag}")
         self._emitted.append(tag_output(self._ctx.operator, self._tags, tag, value))
 
     def timers(self) -> KeyTimers:
@@ -299,7 +299,7 @@ def counter(ctx: OperatorContext, name: str, *, opening: bool) -> UserCounter:
         raise PlanError(f"operator {ctx.operator!r}: call counter({name!r}) in open(ctx), and keep the result on self")
     given: object = name
     if not isinstance(given, str) or not given:
-        raise PlanError(f"operator {ctx.operator!r}: the name of a counter is a text, not {name!r}")
+        raise PlanError(f"operator {ctx.operator!r}: the name of a counter must be a str, not {name!r}")
     return ctx.counter(name)
 
 

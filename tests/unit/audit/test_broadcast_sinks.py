@@ -108,31 +108,31 @@ def counted(stream: Any) -> Any:
             lambda rows, rules: connect(
                 connect(rows, rules.broadcast()).process(Plain, name="first").union(rules), rules.broadcast()
             ).process(Plain, name="ruled"),
-            "rules is both the stream of",
+            "rules is both the stream and",
         ),
         (
             lambda rows, rules: connect(rows.key_by(str), rules.broadcast()).process(Counted, name="ruled"),
-            "also has state of keys",
+            "also has keyed state",
         ),
         (
             lambda rows, rules: connect(rows, counted(rules).broadcast()).process(Plain, name="ruled"),
-            "beside broadcast state it lies behind fold",
+            "besides broadcast state, it is behind fold",
         ),
         (
             lambda rows, rules: connect(rows, rules.rebalance().broadcast()).process(Plain, name="ruled"),
-            "has passed exchange",
+            "come through exchange",
         ),
         (
             lambda rows, rules: connect(counted(rows), rules.broadcast()).process(Plain, name="ruled"),
-            "lies behind fold",
+            "it is behind fold",
         ),
         (
             lambda rows, rules: counted(connect(rows, rules.broadcast()).process(Plain, name="ruled")),
-            "lies behind fold",
+            "it is behind fold",
         ),
         (
             lambda rows, rules: connect(rows, rules.broadcast()).process(Plain, name="ruled").broadcast().map(str),
-            "how often an output is there depends on the number of workers",
+            "the number of copies of an output depends on the number of workers",
         ),
     ],
 )
@@ -147,11 +147,11 @@ def test_a_sink_is_compared_or_named_with_the_reason(build: Build, why: str) -> 
 
 
 def test_outputs_without_provenance_are_not_compared() -> None:
-    assert "do not tell in which epoch" in judged(simple, provenance=None).why["sink"]
+    assert "do not show in which epoch" in judged(simple, provenance=None).why["sink"]
 
 
 def test_jobs_of_which_no_broadcast_state_is_known() -> None:
-    assert "nothing tells which rules each epoch had read" in judged(simple, start=None).why["sink"]
+    assert "no record shows which rules each epoch had read" in judged(simple, start=None).why["sink"]
     assert (
         "of a savepoint"
         in judged(simple, origin=SavepointOrigin(job="judged", savepoint="an id", path="/a/path", at=0)).why["sink"]

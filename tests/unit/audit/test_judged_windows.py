@@ -166,24 +166,24 @@ def test_how_late_rows_may_be_is_not_known_if_another_plan_has_said_so_before() 
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (behind_a_fold, "the state of 'highest' and windows are before it"),
+        (behind_a_fold, "it is behind both windows and the state of 'highest'"),
         (
             purging,
-            "'counts' has windows with a result each 2 rows, of which no row is in another, and nothing tells which "
-            "rows had come by then",
+            "'counts' has windows with a result every 2 rows, each row in one result only, and no record shows "
+            "which rows had arrived by then",
         ),
         (
             by_count_with_lateness,
-            "'counts' has windows with a result each 2 rows, and nothing tells these from results that late rows made "
-            "again",
+            "'counts' has windows with a result every 2 rows, whose results cannot be told from those that late "
+            "rows caused",
         ),
-        (by_count_and_fewer, "nothing tells which of its outputs 'counts' made before the end of a window"),
-        (by_count_with_late_rows, "nothing tells which of its outputs 'counts' made before the end of a window"),
+        (by_count_and_fewer, "no record shows which of its outputs are early results of 'counts'"),
+        (by_count_with_late_rows, "no record shows which of its outputs are early results of 'counts'"),
         (
             behind_a_trigger,
-            "'counts' has windows with a result each 1 s of the clock, and 'sessions' gets all of their results",
+            "'counts' has windows with a result every 1 s of the clock, and 'sessions' receives all of their results",
         ),
-        (listed_with_lateness, "no output tells which rows came to windows of 'all' that were over"),
+        (listed_with_lateness, "no output shows which rows arrived after windows of 'all' had closed"),
     ],
 )
 def test_what_cannot_be_judged_is_named(make: Callable[[Pipeline], None], reason: str) -> None:
@@ -263,7 +263,7 @@ def test_late_rows_of_either_stream_of_a_join_must_be_told() -> None:
     told = {"event": "late-rows", "epoch": 1, "counts": {"near": 2}}
 
     assert look(pipeline).sinks == {"out", "late"}
-    assert look(pipeline, events=[told]).why["out"] == "rows were late for 'near', and no audited output tells which"
+    assert look(pipeline, events=[told]).why["out"] == "rows were late for 'near', and no audited output shows which"
 
 
 def test_late_rows_that_no_output_names_matter_only_if_there_were_some() -> None:
@@ -273,7 +273,7 @@ def test_late_rows_that_no_output_names_matter_only_if_there_were_some() -> None
 
     assert "out" in look(pipeline).sinks
     assert look(pipeline, events=[told]).why["out"] == (
-        "rows were late for 'counts', and no audited output tells which"
+        "rows were late for 'counts', and no audited output shows which"
     )
 
 
@@ -284,7 +284,7 @@ def test_of_an_epoch_that_the_next_start_committed_nothing_tells_whether_rows_we
 
     assert "out" in look(pipeline, events=[told], committed=1).sinks
     assert look(pipeline, events=[told], committed=2).why["out"] == (
-        "rows were late for 'counts', and no audited output tells which"
+        "rows were late for 'counts', and no audited output shows which"
     )
 
 
@@ -309,8 +309,8 @@ def test_dead_letters_name_late_rows() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"states": ()}, "the last checkpoint does not tell how far event time had come at 'counts'"),
-        ({"in_flight": (InFlightRows("word", {}, (), False),)}, "rows were under way in the last checkpoint, so what "),
+        ({"states": ()}, "the last checkpoint does not show the watermark of 'counts'"),
+        ({"in_flight": (InFlightRows("word", {}, (), False),)}, "the last checkpoint contains in-flight rows"),
         ({"strict": False}, 'with checkpoint_mode="at-least-once" a row may be in a window twice'),
     ],
 )

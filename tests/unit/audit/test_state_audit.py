@@ -125,7 +125,7 @@ def test_answers_that_are_kept_are_named_and_not_compared() -> None:
 
     found = of(plan, (*handles(plan), kept))
 
-    why = "a service has answered, and cannot be asked for the same again: async_map"
+    why = "the requests to a service cannot be repeated: async_map"
     assert (found.blind, found.unsure) == ({("asked", "answers"): why}, {})
 
 
@@ -228,7 +228,7 @@ def test_a_difference_is_told_with_its_key() -> None:
     assert told(_value(), None, two) == (MISSING, "key 'ann' is missing: expected 2")
     assert told(_value(), one, None) == (UNEXPECTED, "key 'ann' is unexpected: 1")
     assert told(_value(), b"\xc1", two)[1].startswith("key 'ann' cannot be read (")
-    assert told(_value(), one, two, b"\xff\xff")[1].startswith("the row of b'\\xff\\xff', which no key has (")
+    assert told(_value(), one, two, b"\xff\xff")[1].startswith("the row b'\\xff\\xff', whose key cannot be read (")
     counts = StateDescriptor("state", KeyCodec(), CountedCodec(NUMBER))
     entries = (CountedCodec(NUMBER).encode((n, 5)) for n in (3, 4))
     assert told(counts, *entries)[1] == "key 'ann' is 5 after 3 updates: expected 5 after 4 updates"

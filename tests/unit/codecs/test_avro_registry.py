@@ -358,7 +358,7 @@ def test_a_record_that_is_cut_off_in_a_field_that_is_not_read_is_refused(registr
         ({"type": "array", "items": "null"}, "arrays of null are not read"),
         (record("L", many={"type": "array", "items": record("Empty")}, quantity="int"), "arrays of Empty are not read"),
         (record("L", many={"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "arrays of F"),
-        (record("Line", quantity="no.such.Type"), "no usable Avro schema"),
+        (record("Line", quantity="no.such.Type"), "not a usable Avro schema"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_the_records_fault(registry: Registry, schema: Any, said: str) -> None:

@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         ((200, b'{"status": "starting"}'), Fault.ENVIRONMENT, "it contains no schema"),
         ((200, b'{"schema": null}'), Fault.ENVIRONMENT, "it contains no schema"),
         ((200, b'{"schema": "null", "schemaType": 5}'), Fault.ENVIRONMENT, "it contains no schema"),
-        ((200, b'{"schema": "null", "references": [{}]}'), Fault.ENVIRONMENT, "a reference in it that names nothing"),
+        ((200, b'{"schema": "null", "references": [{}]}'), Fault.ENVIRONMENT, "it contains a reference without a name"),
         ((200, b'"\xff"'), Fault.ENVIRONMENT, "is not a schema registry"),
         ((200, b"[" * 200_000), Fault.ENVIRONMENT, "is not a schema registry"),
         (UNKNOWN, Fault.RECORD, "has no schema 7"),
@@ -201,7 +201,7 @@ def test_a_reference_to_nothing_is_no_answer_wherever_it_stands() -> None:
             for wrong in range(3):
                 whole["references"] = [{"name": "n", "subject": "s", "version": 1} for _ in range(3)]
                 whole["references"][wrong][part] = 7
-                with pytest.raises(Retryable, match="a reference in it that names nothing"):
+                with pytest.raises(Retryable, match="it contains a reference without a name"):
                     registry.schema(1)
 
 

@@ -111,7 +111,7 @@ def test_a_registry_that_is_away_is_named_and_no_function_is() -> None:
         ErrorRules().expect_record(_raised(lambda: _away()), "orders", "in/0/7")
     assert str(raised.value) == (
         "the registry does not answer, in operator 'orders', at the record in/0/7 (topic/partition/offset). That is "
-        "not the record's fault: it is neither refused nor skipped, and is processed again from the last checkpoint"
+        "not the record's fault: it is neither rejected nor skipped, and is processed again from the last checkpoint"
     )
 
 

@@ -99,7 +99,7 @@ def test_settings_that_have_their_default_are_counted() -> None:
         (lambda keyed: keyed.window(rows(3)).reduce(max, name="f"), "'f' (windows of 3 rows) keeps the contents"),
         (
             lambda keyed: keyed.window(global_(every=3)).reduce(max, name="f"),
-            "'f' (all rows, with a result each 3) keeps",
+            "'f' (all rows, with a result every 3) keeps",
         ),
         (lambda keyed: keyed.distinct(name="f", ttl=None), "process 'f' keeps a row for every key"),
         (lambda keyed: keyed.distinct(name="f", ttl=Ttl(60)), None),

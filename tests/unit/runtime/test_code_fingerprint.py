@@ -92,7 +92,7 @@ def test_a_file_that_only_one_of_them_has_loaded_does_not_count(
 def test_operators_in_another_order_are_another_pipeline(made: Callable[..., CodeFingerprint], tmp_path: Path) -> None:
     given, other = made('["a", "b"]'), made('["b", "a"]')
 
-    with pytest.raises(Fatal, match=r"app\.py makes another pipeline in each process of the job"):
+    with pytest.raises(Fatal, match=r"app\.py builds another pipeline in each process of the job"):
         CodeFingerprint(other.plan, given.files).ensure_equal(given, tmp_path / "app.py")
 
 

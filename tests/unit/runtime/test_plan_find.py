@@ -68,7 +68,7 @@ def test_a_pipeline_that_another_file_makes_is_loaded_from_the_file_that_holds_i
     [
         ("", None, "defines no pipeline"),
         (ONE + 'second = Pipeline("two")\n', None, r"several pipelines \(one, two\)"),
-        (ONE, "three", "no pipeline named 'three'; it makes one"),
+        (ONE, "three", "no pipeline named 'three'; it defines one"),
         (ONE + 'second = Pipeline("one")\n', "one", "several pipelines named 'one'"),
     ],
 )

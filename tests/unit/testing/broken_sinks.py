@@ -329,26 +329,26 @@ class _PrefixCommitter(FileCommitter):
 
 
 BROKEN: dict[type[Any], dict[str, str]] = {
-    CommitDoubles: {"commit-again": "or twice"},
-    CommitForgets: {"commit-again": "must answer ALREADY"},
+    CommitDoubles: {"commit-again": "visible twice"},
+    CommitForgets: {"commit-again": "must return ALREADY"},
     CommitSkipsLost: {"abort-leftovers": "must raise CommittableLost", "zombie": "must raise CommittableLost"},
     CommitDoesNothing: {"happy-path": "rows are missing"},
     VisibleWhenWritten: {"invisible-before-commit": "must not be", "happy-path": "must not be"},
-    ProbeGuesses: {"probe": "must answer CommitStatus.COMMITTED", "abort-leftovers": "must answer CommitStatus.LOST"},
+    ProbeGuesses: {"probe": "must return CommitStatus.COMMITTED", "abort-leftovers": "must return CommitStatus.LOST"},
     KeepsOrphans: {
         "abort-leftovers": "must return its name",
         "zombie": "CommitStatus.LOST or CommitStatus.UNKNOWN, not",
     },
     NeverFences: {"zombie": "must not be committable"},
-    AbortsItself: {"abort-spares-own-term": "must answer CommitStatus.PREPARED"},
+    AbortsItself: {"abort-spares-own-term": "must return CommitStatus.PREPARED"},
     AbortsOtherLives: {"abort-spares-other-incarnations": "abort_leftovers affected incarnation"},
     AbortsNamesakes: {"abort-spares-other-jobs": "abort_leftovers hit job"},
     AbortsCommitted: {"abort-leftovers": "rows are missing"},
-    TakesAbsenceForLoss: {"visible-output-removed": "must answer COMMITTED, or UNKNOWN if it cannot tell"},
-    PublishesAgain: {"visible-output-removed": "rows are visible that must not be, or twice"},
-    HidesStaged: {"staged": "must tell of something"},
+    TakesAbsenceForLoss: {"visible-output-removed": "must return COMMITTED, or UNKNOWN if the outcome is unknown"},
+    PublishesAgain: {"visible-output-removed": "rows are visible that must not be, or are visible twice"},
+    HidesStaged: {"staged": "must list something"},
     TellsOfOthers: {"staged": "another job"},
-    SharesNames: {"siblings": "must answer COMMITTED"},
+    SharesNames: {"siblings": "must return COMMITTED"},
     CommitsEmptyEpochs: {"empty-epoch": "must give no committable"},
     MixesEpochs: {"late-notice": "must not be"},
     FreesAll: {"late-notice": "must be committable", "schedules": "must be committable"},
@@ -360,7 +360,7 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     TurnsRows: {"happy-path": "wrong order"},
     NotJson: {"happy-path": "must be JSON"},
     OnlyInMemory: {"writer-killed": "CommitStatus.PREPARED"},
-    NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must answer CommitStatus.PREPARED"},
+    NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must return CommitStatus.PREPARED"},
     PrefixOrphans: {"abort-spares-other-jobs": "abort_leftovers hit job"},
 }
 """What each check says about each bug."""

@@ -165,15 +165,15 @@ def _unsound(ledger: Ledger, *, strict: bool) -> str:
     if ledger.origin is not None:
         return "the job began with the broadcast state of a savepoint"
     if ledger.start is None:
-        return "nothing tells which rules each epoch had read"
+        return "no record shows which rules each epoch had read"
     return "" if strict else 'with checkpoint_mode="at-least-once" workers may have met different rules'
 
 
 def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str], several: Collection[str]) -> str:
     if name not in marked:
-        return "its outputs do not tell in which epoch their rows met the rules"
+        return "its outputs do not show in which epoch their rows met the rules"
     if odd := [node for node in above(plan, name) if type(node) not in _ROUND]:
-        return f"beside broadcast state it lies behind {', '.join(f'{node.kind} {node.name}' for node in odd)}"
+        return f"besides broadcast state, it is behind {', '.join(f'{node.kind} {node.name}' for node in odd)}"
     for node in above(plan, name):
         if node.name in several:
             return f"source {node.name!r} reads several topics: give each one a source of its own, and union them"
@@ -182,11 +182,9 @@ def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str], several: C
         if isinstance(node, KeyedBroadcastNode) and (
             node.timers or node.processing_timers or list_declared_states(process(node))
         ):
-            return (
-                f"{node.kind} {node.name} also has state of keys, which depends on the rules that rows before have met"
-            )
+            return f"{node.kind} {node.name} also has keyed state, which depends on the rules that earlier rows met"
         if node.partitioning is Partitioning.BROADCAST and node.name in cut.broadcasts:
-            return "how often an output is there depends on the number of workers"
+            return "the number of copies of an output depends on the number of workers"
     return ""
 
 
@@ -195,9 +193,9 @@ def _unclear(plan: Plan, met: BroadcastConnectNode) -> str:
     stream, copied = met.inputs
     stateful = [node for node in above(plan, copied) if type(node) not in _STATELESS]
     if stateful:
-        return f"what is broadcast to {met.name} has passed {stateful[0].kind} {stateful[0].name} before"
+        return f"the rows that are broadcast to {met.name} come through {stateful[0].kind} {stateful[0].name}"
     if shared := {node.name for node in _sources(plan, stream)} & {node.name for node in _sources(plan, copied)}:
-        return f"{', '.join(sorted(shared))} is both the stream of {met.name} and what is broadcast to it"
+        return f"{', '.join(sorted(shared))} is both the stream and the broadcast input of {met.name}"
     return ""
 
 

@@ -151,7 +151,7 @@ def _lacking(subject: Subject, cut: Cut, ledger: Ledger) -> dict[str, str]:
     why: dict[str, str] = {}
     for name in cut.forgetful:
         if were_late(ledger, name):
-            reason = f"rows were late for {name!r}, and whether it still knew what had passed nothing tells"
+            reason = f"rows were late for {name!r}, and no record shows whether it still remembered earlier rows"
             why |= dict.fromkeys(cut.plan.find_descendants(name), reason)
     return {sink.node: why[sink.node] for sink in subject.sinks if sink.node in why}
 
@@ -183,7 +183,7 @@ def _unsound(ledger: Ledger, manifest: Manifest, *, strict: bool) -> str:
     if ledger.origin is not None:
         return "its windows had rows before the savepoint that the job began with"
     if manifest.in_flight:
-        return "rows were under way in the last checkpoint, so what windows hold of them is not known"
+        return "the last checkpoint contains in-flight rows, so the contents of windows are unknown"
     if not strict:
         return 'with checkpoint_mode="at-least-once" a row may be in a window twice'
     return ""
@@ -227,22 +227,23 @@ class _Look:
             if isinstance(node, LoopNode | FeedbackNode):
                 return "its windows are behind a loop"
             if node.partitioning is Partitioning.BROADCAST and self._cut.parallelism > 1:
-                return "how often a row is in its windows depends on the number of workers"
+                return "the number of copies of a row in its windows depends on the number of workers"
         return ""
 
     def _operator(self, node: Node) -> JudgedOperator | str:
         """Return the facts about an operator with windows, or the reason why it and its outputs cannot be judged."""
         if not isinstance(node, WindowNode | JoinNode | PatternNode):
-            timers = "its outputs are of timers of a process function, or of what they may change"
-            return timers if node.name in self._cut.timed else f"the state of {node.name!r} and windows are before it"
+            timers = "its outputs come from timers of a process function, or depend on them"
+            state = f"it is behind both windows and the state of {node.name!r}"
+            return timers if node.name in self._cut.timed else state
         if reason := self._by_chance(node) or self._reason(node.name):
             return reason
         handles = [handle for handle in self._manifest.states if handle.operator == node.name]
         floors = tuple(_floors(handles))
         if not floors:
-            return f"the last checkpoint does not tell how far event time had come at {node.name!r}"
+            return f"the last checkpoint does not show the watermark of {node.name!r}"
         if self._added(node.name):
-            return f"{node.name!r} was added to the job later, so what had been read by then is in none of its windows"
+            return f"{node.name!r} was added to the job later, so its windows lack the input that was read before"
         late = self._late(node)
         if isinstance(late, str):
             return late
@@ -257,14 +258,12 @@ class _Look:
         """Return the reason why a window's content or an operator's input depends on chance; empty if it does not."""
         for other in self._above(node.name):
             if isinstance(other, WindowNode) and other.trigger is not None:
-                return f"{other.name!r} has windows {other.trigger}, and {node.name!r} gets all of their results"
+                return f"{other.name!r} has windows {other.trigger}, and {node.name!r} receives all of their results"
         trigger = node.trigger if isinstance(node, WindowNode) else None
         if trigger is not None and trigger.purges:
-            return f"{node.name!r} has windows {trigger}, and nothing tells which rows had come by then"
+            return f"{node.name!r} has windows {trigger}, and no record shows which rows had arrived by then"
         if isinstance(trigger, CountTrigger) and isinstance(node, WindowNode) and node.lateness:
-            return (
-                f"{node.name!r} has windows {trigger}, and nothing tells these from results that late rows made again"
-            )
+            return f"{node.name!r} has windows {trigger}, whose results cannot be told from those that late rows caused"
         return ""
 
     def _early(self, operator: JudgedOperator) -> frozenset[str]:
@@ -282,7 +281,7 @@ class _Look:
         triggered = [each for each in self._found.values() if isinstance(each, JudgedOperator) and each.has_early]
         for each in triggered:
             if sink in self._plan.find_descendants(each.name) - each.early:
-                return f"nothing tells which of its outputs {each.name!r} made before the end of a window"
+                return f"no record shows which of its outputs are early results of {each.name!r}"
         return ""
 
     def _is_ordered(self, operator: JudgedOperator) -> bool:
@@ -332,12 +331,12 @@ class _Look:
         asides = [self._told_by(f"{node.name}-{tag}", through) for tag in tags if tag is not None]
         aside = frozenset[str]().union(*asides)
         if (len(refused) < len(letters) or not all(asides)) and were_late(self._ledger, node.name):
-            return f"rows were late for {node.name!r}, and no audited output tells which"
+            return f"rows were late for {node.name!r}, and no audited output shows which"
         again = frozenset[str]()
         if isinstance(node, WindowNode) and node.lateness:
             again = self._told_by(_main(node), through)
             if not again or isinstance(node.contents.codec, ElementsCodec):
-                return f"no output tells which rows came to windows of {node.name!r} that were over"
+                return f"no output shows which rows arrived after windows of {node.name!r} had closed"
         return refused, aside, again
 
     def _told_by(self, name: str, through: tuple[type[Node], ...]) -> frozenset[str]:

@@ -27,7 +27,7 @@ function Figures({ job, now }) {
 
 function Plan({ job, room }) {
   if (job.operators.length === 0) {
-    return html`<${Section} title="Plan"><p class="quiet">The plan is not known yet: the job has not started, or ran with an older version.</p><//>`;
+    return html`<${Section} title="Plan"><p class="quiet">The plan is not known yet: the job has not started.</p><//>`;
   }
   const { rates } = job;
   const rows = job.operators.map((each) => {
@@ -46,7 +46,7 @@ function Plan({ job, room }) {
 
 function Epochs({ job, room }) {
   if (job.epochs.length === 0) {
-    return html`<${Section} title="Epochs"><p class="quiet">${job.has_diary ? "No epoch has been decided yet." : "No epochs are recorded here: the job ran on another machine, or with an older version and checkpoints in a store."}</p><//>`;
+    return html`<${Section} title="Epochs"><p class="quiet">${job.has_diary ? "No epoch has been decided yet." : "No epochs are recorded here: the job ran on another machine."}</p><//>`;
   }
   const faults = job.happenings.filter((each) => each.fault);
   const rows = job.epochs.slice(-20).reverse().map((each) => [

@@ -39,7 +39,7 @@ WINDOWS: Final = "windows"
 ABSENT: Final[Any] = object()
 
 
-LATE_HINT: Final = "late= takes such rows to a side output, and bounded(...) with more seconds waits for them"
+LATE_HINT: Final = "To keep such rows, set late= to a side output, or wait longer with bounded(...)"
 """The remedy for late rows, for error messages."""
 
 

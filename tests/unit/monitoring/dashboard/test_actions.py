@@ -169,7 +169,7 @@ def test_a_token_ends(tmp_path: Path) -> None:
     with serve_dashboard(("127.0.0.1", 0), Pages(tmp_path), "the dashboard", actions.routes()) as url:
         status, told = asked(url, "/api/jobs/orders/stop", actions.token)
 
-    assert (status, told) == (403, {"error": "the token has ended: start kafka-eos ui again for another one"})
+    assert (status, told) == (403, {"error": "the token has expired: restart kafka-eos ui for a new one"})
 
 
 def test_a_service_writes_its_token_to_a_file_of_its_owner_and_not_to_the_journal(tmp_path: Path) -> None:

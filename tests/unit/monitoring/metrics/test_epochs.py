@@ -72,7 +72,7 @@ def test_an_epoch_that_is_given_up_or_lost_says_why() -> None:
     job.tells("failed", error="PoisonRecord", reason="it cannot be read")
 
     assert job.ends() == [
-        (7, "given up: its output is in the next one"),
+        (7, "aborted: its output is part of the next epoch"),
         (8, "worker ended: killed"),
         (9, "PoisonRecord: it cannot be read"),
     ]

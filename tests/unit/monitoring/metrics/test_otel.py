@@ -92,7 +92,7 @@ def test_an_epoch_that_failed_is_an_error(receiver: Receiver) -> None:
         hear("triggered", {"epoch": 4})
         hear("aborted", {"epoch": 4})
 
-    assert [trace.error for trace in receiver.traces] == ["given up: its output is in the next one"]
+    assert [trace.error for trace in receiver.traces] == ["aborted: its output is part of the next epoch"]
 
 
 def test_names_are_those_that_prometheus_has(receiver: Receiver) -> None:
@@ -194,9 +194,13 @@ def test_what_goes_where_is_said_by_the_standard_variables(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (ENDPOINT, "collector:4318", f"{ENDPOINT} is no address: write it as http://HOST:4318"),
-        (ENDPOINT, "http://collector:port", "is no address"),
-        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is no address"),
+        (ENDPOINT, "collector:4318", f"{ENDPOINT} is not a valid address: use http://HOST:4318"),
+        (ENDPOINT, "http://collector:port", "is not a valid address"),
+        (
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "collector",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is not a valid address",
+        ),
         ("OTEL_METRICS_EXPORTER", "prometheus", "kafka-eos exports only OTLP"),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",

@@ -314,7 +314,7 @@ def test_another_pattern_under_the_name_is_refused(change: str, tmp_path: Path, 
     ("make", "says"),
     [
         (lambda: PATTERNS["one"].times(0), "times must be at least 1"),
-        (lambda: PATTERNS["one"].within(), "a millisecond or more"),
+        (lambda: PATTERNS["one"].within(), "at least a millisecond"),
         (lambda: PATTERNS["one"].next("a", kind(2)), "two stages of a pattern are called 'a'"),
         (lambda: Pattern[Row].begin("", kind(1)), "has a name"),
         (lambda: Pattern[Row].begin("a", 3), "must be a function"),  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_counters_are_made_in_open_and_only_grow(bench: Any) -> None:
         f"UnfitValue: a counter can only grow by a whole number that is not negative (got inc({n}))" for n in (-1, 0.5)
     ]
 
-    with pytest.raises(PlanError, match=r"the name of a counter is a text, not ''"):
+    with pytest.raises(PlanError, match=r"the name of a counter must be a str, not ''"):
         bench.run(verbs(function(lambda _, ctx: ctx.counter(""), step)), [])
     late = function(lambda self, ctx: setattr(self, "ctx", ctx), lambda self, key, _: self.ctx.counter(key))
     with pytest.raises(PlanError, match=r"call counter\('a'\) in open"):

@@ -162,7 +162,7 @@ def test_nothing_is_emitted_in_open() -> None:
         def open(self, ctx: ProcessContext) -> None:
             ctx.output(ODD, 1)
 
-    with pytest.raises(PlanError, match=r"in open\(ctx\) there is nothing to emit"):
+    with pytest.raises(PlanError, match=r"open\(ctx\) must not emit"):
         run_local(flow(Early), {"source": []})
 
 

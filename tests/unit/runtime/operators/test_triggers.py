@@ -495,8 +495,8 @@ def test_a_trigger_of_the_clock_can_be_left_out_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("assigner", "trigger", "says"),
     [
-        (rows(3), on_count(2), "have results by number of rows already"),
-        (global_(every=3), on_clock(every=2), "have results by number of rows already"),
+        (rows(3), on_count(2), "already emit results by number of rows"),
+        (global_(every=3), on_clock(every=2), "already emit results by number of rows"),
         (sliding(seconds=2, every=1), on_count(2), "a row is in several windows"),
         (tumbling(seconds=2, early=1), on_count(2), "a row is in several windows"),
         (sliding(seconds=2, every=1), on_clock(every=2).purging(), r"it needs tumbling"),
@@ -530,7 +530,7 @@ def test_an_interval_is_some_milliseconds(wrong: Any) -> None:
 
 
 def test_explain_tells_the_trigger() -> None:
-    assert "with a result each 2 rows" in explain(built(summed(TEN, on_count(2))))
+    assert "with a result every 2 rows" in explain(built(summed(TEN, on_count(2))))
     purging = on_clock(every=5).purging()
-    assert "with a result each 5 s of the clock, of which no row is in another" in explain(built(summed(TEN, purging)))
+    assert "with a result every 5 s of the clock, each row in one result only" in explain(built(summed(TEN, purging)))
     assert built(summed(days("UTC"), on_count(2)))

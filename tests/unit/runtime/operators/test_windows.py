@@ -380,7 +380,7 @@ def test_a_late_row_stops_the_job_if_nobody_says_what_is_to_become_of_it(kind: s
 
     with pytest.raises(
         PoisonRecord,
-        match="late: the row's event time is 2, and the watermark has passed the end.* late= takes such rows",
+        match="late: the row's event time is 2, and the watermark has passed the end.* set late= to a side output",
     ):
         run_local(flow(lambda s: summed(s.window(KINDS[kind]))), {"source": given}, batch_size=1)
 
@@ -758,7 +758,7 @@ def test_a_late_row_is_told_how_late_it_may_be(kind: str, lateness: float, allow
     pipeline = flow(lambda s: summed(s.window(KINDS[kind], lateness=lateness)))
 
     with pytest.raises(
-        PoisonRecord, match=rf"the row's event time is 5, .* the end of its window, 10{allowed}\. late= takes"
+        PoisonRecord, match=rf"the row's event time is 5, .* the end of its window, 10{allowed}\. To keep such rows"
     ):
         run_local(pipeline, {"source": sales(("a", 1, 1), ("z", 50, 1), ("a", 5, 1))}, batch_size=1)
 
@@ -850,7 +850,7 @@ def test_a_lateness_that_is_none_is_refused(lateness: float) -> None:
 def test_explain_says_what_windows_there_are() -> None:
     text = flow(lambda s: summed(s.window(sliding(seconds=60, every=10), lateness=5))).explain()
 
-    assert "keeps state; windows of 60 s each 10 s, and 5 s more for late rows" in text
+    assert "keeps state; windows of 60 s every 10 s, and 5 s more for late rows" in text
 
 
 def test_a_result_is_a_record_of_its_own_in_json() -> None:
