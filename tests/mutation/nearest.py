@@ -181,6 +181,7 @@ LEFT_OUT: Mapping[str, str] = {
     "kafka_eos/abc": "contracts; what computes is in FILES",
     "kafka_eos/plan": "describes, and refuses before anything is written",
     "kafka_eos/spark": "the engine of a job for each epoch is replaced",
+    "kafka_eos/pytest_plugin": "compares the output of a pipeline for its author's tests",
     "kafka_eos/testing": "what its checks let pass is tested with sinks that are broken on purpose",
 }
 """Folders, and single files of rooms, that have no mutants, and why. A file is left out only if all of it is."""

@@ -192,7 +192,7 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
             return
         found = get_return_type(read_field(self._key_field, tp))
         expected = str | bytes if self._key_codec is None else known_type(self._key_codec)
-        if expected is not None and not can_be(found, expected):
+        if not can_be(found, expected):
             remedy = f"Give the sink key_codec={type_name(found)}, or" if self._key_codec is None else "Give it"
             raise PlanError(
                 f"{self!r} writes keys of type {type_name(expected)}, and {self._key_field!r} is of type "

@@ -23,7 +23,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 @pytest.fixture
 def coordinator(storage: LocalStorage) -> Callable[..., Coordinator]:
-    def made(pipeline: Pipeline, **options: Any) -> Coordinator:
+    def made(pipeline: Pipeline, storage: LocalStorage = storage, **options: Any) -> Coordinator:
         patience = Retrier(threading.Event(), print)
         return Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 3, **options)
 

@@ -20,6 +20,7 @@ from kafka_eos.core.json_values import Position, Positions
 from kafka_eos.protocol.source_dependencies import mark_complete, remaining_end, waiting_sources
 from kafka_eos.runtime.epoch_reports import EpochContents, RestorePoint
 from kafka_eos.savepoints.builder import SavepointBuilder
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 RATES = ListSource([Record(f"a{n}", n) for n in range(10)], name="rates")
@@ -145,6 +146,10 @@ def test_a_join_whose_state_was_dropped_from_a_savepoint_is_refused(coordinator:
 
     with pytest.raises(ConfigError, match="join 'late' is new"):
         ensure_joins_know_their_tables(looking(["late"]).plan(), found.sources, found.operators)
+    with pytest.raises(ConfigError, match="join 'late' is new"):
+        coordinator(
+            looking(["late"]), LocalStorage(tmp_path / "next" / "tables"), start_from=tmp_path / "dropped"
+        ).recovery.restore()
 
 
 def test_a_join_with_state_goes_on_whatever_the_positions_say(coordinator: Make) -> None:

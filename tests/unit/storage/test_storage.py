@@ -227,6 +227,9 @@ def test_links_are_not_followed(local: LocalStorage, tmp_path: Path) -> None:
         local.upload(secret, "a")
     with pytest.raises(OSError, match="symbolic link"):
         local.upload(tmp_path / "link", "a")
+    (tmp_path / "directory").symlink_to(local.root)
+    with pytest.raises(OSError, match="directory"):
+        files.sync_directory(tmp_path / "directory")
     assert secret.read_bytes() == b"x"
 
 

@@ -106,6 +106,12 @@ def test_an_incarnation_is_listed_with_the_newest_epoch_of_its_offsets() -> None
         for n, term in ((7, 3), (9, 4), (8, 4))
     ]
 
-    (sign,) = list_group_incarnations("orders", "group", [*by, OffsetMetadata("other", IDENTITY, by[0].epoch, "a", 1)])
+    newer = EpochId(Epoch(10), Term(5))
+    others = [OffsetMetadata("other", IDENTITY, newer, "a", 1), OffsetMetadata("orders", None, newer, "b", 2)]
 
-    assert (sign.identity, sign.term, sign.committed, sign.process) == (IDENTITY, Term(4), Epoch(9), ("a", 9))
+    signs = list_group_incarnations("orders", "group", [*by, *others])
+
+    assert [(sign.identity, sign.term, sign.committed, sign.process) for sign in signs] == [
+        (IDENTITY, Term(4), Epoch(9), ("a", 9)),
+        (None, Term(5), Epoch(10), ("b", 2)),
+    ]

@@ -315,7 +315,7 @@ def test_all_records_of_the_topic_are_read_with_their_places() -> None:
     for partition in (0, 1):
         log.append(partition, b"of another program")
         for sent in letters[partition::2]:
-            log.append(partition, sent.value, headers=[(name.encode(), value) for name, value in sent.headers])
+            log.append(partition, sent.value, headers=[(name.encode(), value or b"") for name, value in sent.headers])
 
     with log.served() as broker:
         source = KafkaSource.records("refused")

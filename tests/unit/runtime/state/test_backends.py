@@ -136,6 +136,21 @@ def test_a_small_cache_changes_nothing(world: World) -> None:
     assert dict(state.items()) == {str(key): 3 for key in range(40)}
 
 
+def test_changes_outlive_what_is_only_looked_up(world: World) -> None:
+    """What was not changed leaves the cache first."""
+    backend = world.open(cache_entries=3)
+    state: Any = backend.value(TOTAL)
+    state.view("abcdefgh").update(dict.fromkeys("abcdefgh", 1))
+    snapshot(world, backend)
+    state.put("a", 10)
+    state.delete("b")
+
+    assert [state.get(key) for key in "cdefghab"] == [1] * 6 + [10, None]
+    assert state.cached <= 5
+    rest = dict.fromkeys("cdefgh", 1)
+    assert dict(world.open([snapshot(world, backend, 2)]).value(TOTAL).items()) == {"a": 10, **rest}
+
+
 def test_the_cache_is_bounded(world: World) -> None:
     state: Any = world.open(cache_entries=10).value(TOTAL)
     for key in range(1000):

@@ -243,7 +243,7 @@ def test_state_that_is_edited_keeps_its_definition() -> None:
     assert describe(descriptor_of(describe(of_windows))) == describe(of_windows)
 
 
-ITEMS = StateDescriptor("state", KEY, AvroCodec(OLD), "map", entry=KEY, definition={"size": 10})
+ITEMS: StateDescriptor[Any] = StateDescriptor("state", KEY, AvroCodec(OLD), "map", entry=KEY, definition={"size": 10})
 """A state of which every part is described."""
 
 
