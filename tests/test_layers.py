@@ -48,13 +48,13 @@ MAY_IMPORT: Mapping[str, str] = {
     "spark": "__init__ core _util abc config protocol plan storage runtime coordination embedded",
     "structured_streaming": "core _util abc protocol storage connectors coordination spark",
     # What people call
-    "api": "__init__ core _util abc config codecs protocol plan runtime coordination monitoring embedded",
+    "api": "__init__ core _util abc config codecs protocol plan runtime testing coordination monitoring embedded",
     "audit": "core _util abc config codecs protocol plan storage connectors runtime coordination spark",
     "ops": "core _util abc config plan storage connectors runtime savepoints coordination api",
     "devtools": "__init__ core _util abc config codecs plan storage connectors runtime testing coordination monitoring "
     "api audit",
     "pytest_plugin": "core _util abc codecs plan storage connectors runtime monitoring testing devtools",
-    "cli": "__init__ core _util abc config codecs protocol plan storage connectors runtime savepoints "
+    "cli": "__init__ core _util abc config codecs protocol plan storage connectors runtime testing savepoints "
     "coordination monitoring spark api audit ops devtools",
     "__main__": "cli",
 }

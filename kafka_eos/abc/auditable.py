@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
@@ -20,6 +21,8 @@ OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 """Key, value, user headers and timestamp of an output; timestamp -1 means the time of sending."""
 TopicLog: TypeAlias = tuple[str, str, Mapping[str, Any]]
 """Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
+SampleStart: TypeAlias = "Literal['newest', 'earliest'] | datetime"
+"""Where a sample begins."""
 
 
 class AuditableSource(ABC):
@@ -43,6 +46,17 @@ class AuditableSource(ABC):
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
     ) -> Batch[Any]:
         """Decode records of one topic as the reader does; rows that ``reject`` received are omitted."""
+
+
+class SupportsSampling(ABC):
+    """An ability that a source inherits if ``preview`` can read some of its records without a job."""
+
+    @abstractmethod
+    def sample(self, ctx: JobContext, count: int, start: SampleStart) -> Sequence[RawRecord]:
+        """Return up to ``count`` records, and commit nothing.
+
+        ``start``: the newest ones, the oldest ones, or those from a time on. Raise ConfigError if there are no topics.
+        """
 
 
 class AuditableSink(ABC):

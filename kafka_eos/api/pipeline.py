@@ -5,7 +5,7 @@ Rule: the pipeline defines no stream operations, and streams know no engine: the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafka_eos import abc as interfaces
@@ -22,8 +22,10 @@ from kafka_eos.plan import OnError, Plan
 from kafka_eos.runtime.program import find_reference, register
 
 if TYPE_CHECKING:
+    from kafka_eos.abc.auditable import SampleStart
     from kafka_eos.config.settings import Settings
     from kafka_eos.coordination.status_file import Observer
+    from kafka_eos.testing.preview import Preview
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -207,6 +209,31 @@ class Pipeline(PlanBuilder):
         from kafka_eos.plan.explain import explain
 
         return explain(self.plan(), Settings.resolve(code=self.code_settings))
+
+    def preview(
+        self,
+        records: int = 100,
+        *,
+        start: SampleStart = "newest",
+        inputs: Mapping[str, Sequence[Any]] | None = None,
+        **settings: object,
+    ) -> Preview:
+        """Read some records of each source, commit nothing, and return what every operator makes of them.
+
+        In a notebook the result is a table in which each record expands to its way through the plan; elsewhere print
+        it. The pipeline may be defined in a notebook: it runs in this process. ``start``: the ``"newest"`` records, the
+        ``"earliest"`` ones, or those from a datetime on. ``inputs``: records to use instead, as of ``run_local``.
+        """
+        from kafka_eos.abc.context import JobContext
+        from kafka_eos.config.settings import Settings
+        from kafka_eos.core.ids import Term
+        from kafka_eos.testing.preview import preview, sample_inputs
+
+        plan = self.plan()
+        if inputs is None:
+            resolved = Settings.resolve(code={**self.code_settings, **settings})
+            inputs = sample_inputs(plan, JobContext(plan.name, Term(0), resolved.connector_defaults()), records, start)
+        return preview(plan, inputs)
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"

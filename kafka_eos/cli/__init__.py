@@ -46,6 +46,10 @@ _COMMANDS = {
         "explain:explain",
         "Print a pipeline's graph, the guarantee of every path with its reason, and the settings that you changed.",
     ),
+    "preview": (
+        "preview:preview",
+        "Read real records, and show what every operator makes of each, with event time and late rows.",
+    ),
     "audit": (
         "audit:audit",
         "Prove that a job's output is exactly-once: recompute every output from the inputs with Spark, and compare.",

@@ -140,7 +140,6 @@ def _make_load(
     sample_from: str | None,
     check_code: bool,
 ) -> TestLoad:
-    from kafka_eos.connectors.kafka.client.cluster import Cluster
     from kafka_eos.devtools.crash_test.input_records import generate, read_files, sample_topics, topics_of_sources
     from kafka_eos.devtools.crash_test.options import TestLoad
 
@@ -150,7 +149,7 @@ def _make_load(
             rows = generate(plan, topics, count, seed)
         case ["topic"]:
             real = sample_from or Settings.resolve().bootstrap_servers
-            rows = sample_topics(topics, Cluster(real), count)
+            rows = sample_topics(plan, topics, real, count)
         case _:
             rows = read_files(plan, topics, given)
     records = [(topics[source], record) for source, record in rows.records]

@@ -1,6 +1,7 @@
 """Tools for tests of pipelines and connectors: sources and sinks in memory, and the contracts all of them must keep.
 
     run_local     run a plan on lists, without a broker
+    preview       the same, with the rows of every operator
     check_sink    run the contract test on your own sink
     check_source  run the contract test on your own source
 
@@ -11,6 +12,7 @@ from kafka_eos.testing.check_sink import SINK_CHECKS, ContractBroken, SinkUnderT
 from kafka_eos.testing.check_source import SOURCE_CHECKS, SourceUnderTest, check_source
 from kafka_eos.testing.list_source import ListSource
 from kafka_eos.testing.memory_sink import MemorySink
+from kafka_eos.testing.preview import Preview, preview
 from kafka_eos.testing.run_local import AdvanceClock, LocalRun, TimestampedValue, run_local
 
 __all__ = [
@@ -20,11 +22,13 @@ __all__ = [
     "ListSource",
     "LocalRun",
     "MemorySink",
+    "Preview",
     "SinkUnderTest",
     "SourceUnderTest",
     "TimestampedValue",
     "AdvanceClock",
     "check_sink",
     "check_source",
+    "preview",
     "run_local",
 ]

@@ -12,7 +12,14 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_eos.abc.auditable import AuditableFiles, AuditableSource, AuditableTable, AuditableTopic, SupportsLocalRun
+from kafka_eos.abc.auditable import (
+    AuditableFiles,
+    AuditableSource,
+    AuditableTable,
+    AuditableTopic,
+    SupportsLocalRun,
+    SupportsSampling,
+)
 from kafka_eos.abc.committer import AtomicCommitter, Committer
 from kafka_eos.abc.incarnation import SupportsLossCheck, SupportsRegistration
 from kafka_eos.abc.sink import HasClock, Sink, Writer
@@ -20,7 +27,7 @@ from kafka_eos.abc.source import Reader, Source, SupportsIdentityCheck
 
 ABILITIES: Final = MappingProxyType[type, Sequence[type]](
     {
-        Source: (SupportsIdentityCheck, AuditableSource),
+        Source: (SupportsIdentityCheck, AuditableSource, SupportsSampling),
         Reader: (),
         Sink: (HasClock, AuditableTopic, AuditableFiles, AuditableTable, SupportsLocalRun),
         Writer: (),

@@ -100,7 +100,19 @@ def run_local(
     have, holds a value that the source's codec cannot encode, or if a function changes a value that it is given. Raises
     ConfigError if the state at the end could not be stored.
     """
-    plan = detect_in_place_changes(pipeline if isinstance(pipeline, Plan) else pipeline.plan())
+    plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
+    return run_plan(detect_in_place_changes(plan), inputs, batch_size=batch_size, now=now)
+
+
+def run_plan(
+    plan: Plan,
+    inputs: Mapping[str, Sequence[Any]],
+    *,
+    batch_size: int = 1,
+    now: int | None = None,
+    make_chain: Callable[..., OperatorChain] = OperatorChain,
+) -> LocalRun:
+    """Run a plan as ``run_local`` does, with the functions that it has. ``make_chain`` creates the operator chain."""
     names = [source.name for source in plan.sources]
     if unknown := sorted(set(inputs) - set(names)):
         raise PlanError(f"pipeline {plan.name!r} has no source {unknown}; its sources are {names}")
@@ -119,7 +131,7 @@ def run_local(
             return assigned.get(source, ()) if source in unread | first else ()
 
         backends = _backends(plan, directory, closing, clock.read)
-        chain = OperatorChain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
+        chain = make_chain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
             output.refuse = chain.rejections.reject_output

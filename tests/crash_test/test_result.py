@@ -105,3 +105,9 @@ def test_the_lines_of_sinks_with_findings_are_reasons() -> None:
     audits = Audits(failed, lines=("sink 'totals': shop.py:19: .sink(…)",))
 
     assert "shop.py:19" in conclude(PLAN.faults, RunRecord(struck=struck()), RECORDS, audits, None, 1.0).headline
+
+
+def test_a_record_that_the_test_wrote_twice_is_an_input_as_any_other() -> None:
+    found = conclude(PLAN.faults, RunRecord(struck=struck()), RECORDS - 1, Audits(verdict()), None, 1.0)
+
+    assert found.conclusion is Conclusion.PASS

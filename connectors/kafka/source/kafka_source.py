@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from kafka_eos._util.secrets import mask_config
-from kafka_eos.abc.auditable import AuditableSource
+from kafka_eos.abc.auditable import AuditableSource, SampleStart, SupportsSampling
 from kafka_eos.abc.codec import Codec, SchemaChecks, TopicFormat
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.dataset import Dataset
@@ -41,6 +41,7 @@ from kafka_eos.connectors.kafka.source.positions import (
     topic_of,
 )
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
+from kafka_eos.connectors.kafka.source.record_sample import sample_records
 from kafka_eos.connectors.kafka.source.replay_decoding import encode_record, replay
 from kafka_eos.connectors.kafka.source.split_discovery import SplitDiscovery
 from kafka_eos.connectors.kafka.source.subscription import Subscription, Topics
@@ -89,7 +90,7 @@ class ReadOptions(TypedDict, total=False):
     allow_feedback: bool
 
 
-class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
+class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Source[T]):
     """A source that reads a topic, several topics, or all that match a pattern, as a stream of ``T``.
 
     - ``topics``: a topic's name, a list of names, or ``re.compile(...)``, which must match the whole name. Matching
@@ -385,6 +386,10 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         """Return the record that the reader decodes to ``value``. Errors of its codec propagate. For tests."""
         topic = self._topics.names[0] if self._topics.names else self._topics.text
         return encode_record(topic, offset, timestamp, value, self._codecs.of(topic))
+
+    def sample(self, ctx: JobContext, count: int, start: SampleStart) -> Sequence[RawRecord]:
+        """Return some records, merged by their timestamps. For ``preview``."""
+        return sample_records(self._cluster(ctx), self._topics.select_topics, count, start)
 
     def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Commit the group's offsets for lag tools; their metadata names the writer and the epoch."""

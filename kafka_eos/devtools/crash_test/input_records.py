@@ -8,27 +8,25 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
 import msgspec
 import pydantic
 
-from kafka_eos.abc.auditable import AuditableSource
+from kafka_eos.abc.auditable import AuditableSource, SupportsSampling
 from kafka_eos.abc.context import JobContext
 from kafka_eos.codecs.type_inspection import is_model
-from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import RawRecord
-from kafka_eos.devtools.broker.topics import RecordToSend, consume_records
+from kafka_eos.devtools.broker.topics import RecordToSend
 from kafka_eos.devtools.crash_test.code_checks import SourceRecords
 from kafka_eos.plan import KeyByNode, Plan, SourceNode
 from kafka_eos.plan.function_wrapping import wrap_functions
+from kafka_eos.testing.input_lines import read_lines
 
 _FIRST_TIME: Final = 1_767_225_600_000
 """Of generated records: 2026-01-01T00:00Z, in milliseconds. Each record is 100 ms later than the one before."""
@@ -237,39 +235,25 @@ def _texts(code: CodeType) -> Iterator[str]:
 def read_files(plan: Plan, topics: Mapping[str, str], files: Sequence[str]) -> InputRecords:
     """Read values from files with one JSON value per line: ``FILE`` for the only source, else ``SOURCE=FILE``."""
     records: list[tuple[str, RecordToSend]] = []
-    for given in files:
-        name, _, file = given.rpartition("=")
-        name = name or (next(iter(topics)) if len(topics) == 1 else "")
-        if name not in topics:
-            raise ConfigError(
-                f"--input {given}: say of which source: SOURCE=FILE, where SOURCE is one of {sorted(topics)}"
-            )
-        (node,) = (source for source in plan.sources if source.name == name)
-        try:
-            lines = Path(file).read_bytes().splitlines()
-        except OSError as error:
-            raise ConfigError(f"--input {file} cannot be read: {error.strerror}") from error
-        for line in filter(None, lines):
+    nodes = {node.name: node for node in plan.sources}
+    for name, lines in read_lines(files, topics, "--input").items():
+        for line in lines:
             number = len(records)
-            records.append((name, _record(node, line, _FIRST_TIME + number * _STEP, number, plan)))
-    if not records:
-        raise ConfigError(f"--input: no line in {', '.join(files)}")
+            records.append((name, _record(nodes[name], line, _FIRST_TIME + number * _STEP, number, plan)))
     return InputRecords(records, topics, f"{len(records):,} rows of {', '.join(files)}")
 
 
-def sample_topics(topics: Mapping[str, str], cluster: Cluster, count: int) -> InputRecords:
+def sample_topics(plan: Plan, topics: Mapping[str, str], bootstrap: str, count: int) -> InputRecords:
     """Read the oldest records of the real topics, and change nothing there."""
-    records = []
-    for name, topic in topics.items():
-        with closing(consume_records(cluster, topic)) as found:
-            for raw in itertools.islice(found, count):
-                headers = [(key, value) for key, value in raw.headers]
-                records.append((name, RecordToSend(raw.key, raw.value, headers, max(raw.timestamp, 0))))
+    context, records = JobContext(plan.name, Term(0), {"bootstrap_servers": bootstrap}), []
+    for node in plan.sources:
+        if node.name in topics and isinstance(node.source, SupportsSampling):
+            for raw in node.source.sample(context, count, "earliest"):
+                record = RecordToSend(raw.key, raw.value, raw.headers, max(raw.timestamp, 0))
+                records.append((node.name, record))
     if not records:
-        raise ConfigError(f"topics {', '.join(topics.values())} on {cluster.bootstrap} have no records to sample")
-    return InputRecords(
-        records, topics, f"{len(records):,} records of {', '.join(topics.values())} on {cluster.bootstrap}"
-    )
+        raise ConfigError(f"topics {', '.join(topics.values())} on {bootstrap} have no records to sample")
+    return InputRecords(records, topics, f"{len(records):,} records of {', '.join(topics.values())} on {bootstrap}")
 
 
 def _encode(node: SourceNode, value: Any, time: int, offset: int, plan: Plan) -> RecordToSend:
