@@ -156,8 +156,22 @@ def test_the_cache_is_bounded(world: World) -> None:
     for key in range(1000):
         state.put(key, key)
         state.get(999 - key)
-
     assert len(state._cache) <= 21
+
+    for key in range(1000):
+        state.view([key])[key] = key
+    assert len(state._cache) <= 21
+    for key in range(1000):
+        state.delete(key)
+    assert len(state._dirty) <= 21
+
+
+def test_a_state_of_one_value_a_key_is_not_asked_for_entries(world: World) -> None:
+    state = world.open().value(TOTAL)
+
+    for ask in (lambda: state.scan_prefix("a"), lambda: state.scan_keys("a"), state.next_entry):
+        with pytest.raises(Bug, match="a key has one place|it is not a list"):
+            ask()
 
 
 def test_what_is_looked_up_beside_the_cache_is_counted(world: World) -> None:

@@ -113,6 +113,21 @@ def test_each_value_is_given_out_once_whatever_comes_in_between(
         world.close()
 
 
+@pytest.mark.parametrize("ahead", [True, False], ids=["in memory", "restored"])
+def test_values_are_given_out_in_the_order_of_their_groups(tmp_path: Path, ahead: bool) -> None:
+    """Whatever order they are asked for in: so a pane that is taken again gives the same."""
+    world = World("memory", MemoryStorage(), tmp_path)
+    part = Part(world.open())
+    part.add(0, KEYS)
+    if not ahead:
+        part = Part(world.open([snapshot(world, part.backend)]))
+
+    groups = [group for taken in part.panes.take_pane(0, range(127, -1, -1)) for group in taken.groups]
+
+    assert groups == sorted(groups) and len(set(groups)) > 1
+    world.close()
+
+
 def _begun(taking: Any) -> list[Any]:
     """What comes first of what is given out."""
     return list(islice((taken for taken in taking if taken.keys), 1))

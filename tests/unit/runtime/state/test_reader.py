@@ -517,6 +517,75 @@ def test_an_operator_is_left_out_or_begun_anew(job: Job) -> None:
     assert {name: dict(less.read("fold", name)) for name in less.states("fold")} == {"sum": {"k": 1}}
 
 
+def test_what_is_rewritten_is_of_the_same_epoch_and_a_first_state_is_of_none(job: Job) -> None:
+    sources: dict[str, Any] = {name: {SplitId(f"{name}/0"): {"offset": 7}} for name in ("a", "b", "in")}
+    old = job.savepoint("rocksdb", 2, OPERATORS)
+    with SavepointBuilder.from_snapshot(old) as builder:
+        builder.sources.update(sources)
+        builder.put("total", "text", "k", "w")
+        builder.write(job.root / "next")
+    with SavepointBuilder.new(JOB, sources) as builder:
+        for operator in ("total", "fold"):
+            builder.bootstrap(operator, "sum", [("k", 1)], value=int)
+        builder.write(job.root / "first")
+
+    following, first = (savepoints.read_savepoint(job.root / name) for name in ("next", "first"))
+    assert (following.epoch, following.term, following.plan, following.identity) == (4, 2, "p", "0123456789ab")
+    assert (first.epoch, first.term, first.plan, first.identity) == (0, 0, "", None)
+    for found in (following, first):
+        assert (found.job, found.max_key_groups, found.sources) == (JOB, 128, sources)
+        assert [handle.operator for handle in found.operators] == ["fold", "total"]
+
+
+def test_the_positions_of_all_sources_outlive_an_operator(job: Job) -> None:
+    sources: dict[str, Any] = {name: {SplitId(f"{name}/0"): {"offset": 7}} for name in ("in", "other")}
+    with SavepointBuilder.from_snapshot(job.savepoint("memory", 1, OPERATORS)) as builder:
+        builder.sources.update(sources)
+        builder.drop("fold")
+        builder.write(job.root / "less")
+
+    less = Snapshot.open(job.root / "less")
+    assert {name: [*splits] for name, splits in less.sources.items()} == {"in": ["in/0"], "other": ["other/0"]}
+    assert {at["offset"] for splits in less.sources.values() for at in splits.values()} == {7}
+    assert less.operators() == ["total"]
+
+
+def test_only_what_is_there_can_be_left_out_or_changed(job: Job) -> None:
+    old = job.savepoint("memory", 1, OPERATORS)
+    with SavepointBuilder.from_snapshot(old) as builder, SavepointBuilder.new(JOB) as first:
+        with pytest.raises(ConfigError, match="no state of an operator 'tutal'"):
+            builder.drop("tutal")
+        builder.drop("total")
+        for each in (builder, first):
+            with pytest.raises(ConfigError, match="operator 'total' has no state 'sum' yet: bootstrap it"):
+                each.put("total", "sum", "a1", 1)
+        builder.bootstrap("more", "sum", [("k", 1)], value=int)
+        with pytest.raises(ConfigError, match="state 'sum' of operator 'more' is open already"):
+            builder.bootstrap("more", "sum", [("k", 1)], value=int)
+        builder.bootstrap("more", "text", [("k", "v")], value=str, key_codec=StrCodec())
+        builder.write(job.root / "other")
+
+    other = Snapshot.open(job.root / "other")
+    assert other.operators() == ["fold", "more"]
+    assert {name: dict(other.read("more", name)) for name in ("sum", "text")} == {"sum": {"k": 1}, "text": {"k": "v"}}
+    keys: Any = {name: state.description["key"] for name, state in other.states("more").items()}
+    assert {name: key["name"] for name, key in keys.items()} == {"sum": KEY.name, "text": StrCodec().name}
+
+
+def test_the_columns_of_a_row_are_one_value_unless_one_is_left_of_no_record(job: Job) -> None:
+    rows = pandas.DataFrame({"k": ["a"], "total": [1], "last": [2]})
+    with SavepointBuilder.new(JOB) as builder:
+        builder.bootstrap("op", "dict", rows, value=dict[str, int], key="k")
+        builder.bootstrap("op", "record", rows[["k", "total"]], value=Total, key="k")
+        builder.bootstrap("op", "number", rows[["k", "total"]], value=int, key="k")
+        builder.write(job.root / "first")
+
+    first = Snapshot.open(job.root / "first")
+    assert [first.get("op", name, "a") for name in ("dict", "record", "number")] == [
+        {"total": 1, "last": 2}, {"total": 1, "last": 0}, 1
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("operator", "state", "key", "value", "message"),
     [
