@@ -75,6 +75,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a name that says it has a terabyte": (b"Obj\x01" + long(1) + long(1 << 40), "largest_part"),
     "a name of less than nothing": (b"Obj\x01" + long(1) + b"\x01", "a negative size"),
     "a schema nested five thousand deep": (header(DEEP), "recursion"),
+    "a block of no records with bytes": (header(TEXTS) + block(0, sized(b"a")), "more bytes than its records"),
     "more bytes than records": (header(TEXTS) + block(1, sized(b"a") * 2), "more bytes than its records"),
     "a block that ends otherwise": (
         header(TEXTS) + block(1, sized(b"a"))[:-1] + b"x",

@@ -61,7 +61,7 @@ def avro_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> Gen
             packed = file.read(_long(file))
             if file.read(_SYNC) != header["sync"]:
                 raise ValueError("a block does not end with the sync marker of its header")
-            if first < count:
+            if first < count or not count:  # a block without records has no bytes
                 if records is None:
                     records = _Records(read, schema, columns)
                 yield from islice(records.of(unpacked(packed), count), first, None)
