@@ -88,7 +88,7 @@ def test_origin_names_every_row(bootstrap: str, topic: Topic, opened: Any) -> No
     found = eventually(lambda: reader.poll(10, 0.5), "a batch")
 
     raw = found.origin.raw(found.origin_rows[1])
-    assert raw == RawRecord(name, 0, 1, 1_600_000_000_000, b"k", b"b", [("h", b"1")])
+    assert raw == RawRecord(name, 0, 1, 1_600_000_000_000, b"k", b"b", (("h", b"1"),))
     assert (found.origin.source, found.origin.topic, list(found.origin.offsets)) == ("in", name, [0, 1])
     assert list(found.origin.timestamps()) == [1_600_000_000_000] * 2
 

@@ -7,6 +7,7 @@ advances past the control records at the end of a partition when librdkafka repo
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     map_error,
     map_errors,
 )
+from kafka_eos.connectors.kafka.source.decoding_pace import DecodingPace
 from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
 from kafka_eos.core.errors import InputLost, KafkaEosError, LossCause, RestartFromCheckpoint, Retryable
@@ -136,6 +138,7 @@ class KafkaReader(Reader[T]):
         """Partitions that are read to their final end, or whose topic is excluded: the client no longer has them."""
         self._paused: frozenset[Place] = frozenset()
         self._at_end: set[Place] = set()
+        self._pace = DecodingPace()
         self._fetched: list[list[Message]] = []
         """Records that are to be returned, of one topic each: a batch is of one topic."""
         self._ends: dict[Place, int] = {}
@@ -170,10 +173,11 @@ class KafkaReader(Reader[T]):
             self._fetched, self._ends = [], {}
             self._fetch_from(self._next)
             self._switch(self._client.consumer.pause, self._paused)
-        messages = self._next_of_one_topic(max_records)
+        most = min(max_records, self._pace.records)
+        messages = self._next_of_one_topic(most)
         if not messages:
             self._fetch(max_records, timeout)
-            messages = self._next_of_one_topic(max_records)
+            messages = self._next_of_one_topic(most)
         batch = self._decoded(messages) if messages else None
         # Only now: if rejecting a record raises, no position may have advanced.
         self._settle()
@@ -204,11 +208,13 @@ class KafkaReader(Reader[T]):
     def _decoded(self, messages: list[Message]) -> Batch[T] | None:
         topic = _topic(messages[0])
         batch: Batch[T]
+        begun = time.monotonic()
         try:
             batch, left_out = self._decoding.batch(self._source, topic, messages, self._reject)
         except BaseException:
             self._fetched.insert(0, messages)
             raise
+        self._pace.adapt(len(messages), time.monotonic() - begun)
         if left_out:
             self._left_out(left_out)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.

@@ -117,6 +117,17 @@ def test_what_is_fetched_and_not_returned_moves_nothing(log: Log, opened: Opened
         assert at(reader) == {0: done}
 
 
+@pytest.mark.limits(records_decoded_first=2)
+def test_a_reader_that_does_not_know_its_records_begins_with_a_small_batch(log: Log, opened: Opened) -> None:
+    """Each record may take a request, and a checkpoint waits for the batch."""
+    log.append(0, *(b"%d" % number for number in range(7)))
+    reader = opened({0: 0})
+    fetched_all(log)
+
+    assert [batch and batch.values for batch in (reader.poll(100, 0) for _ in range(3))] == [[0, 1], [2, 3, 4, 5], [6]]
+    assert at(reader) == {0: 7}
+
+
 def test_who_waits_is_given_what_comes_meanwhile(log: Log, opened: Opened) -> None:
     reader = opened({0: 0})
     fetched_all(log)
