@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination import state_files as progress
-from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
+from kafka_eos.coordination.dead_letter_counts import DeadLetterFile, DeadLetterMonitor, read_dead_letter_file
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.failure_causes import RemoteUserError, failing_record
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -23,6 +25,7 @@ from kafka_eos.runtime.epoch_reports import (
     merge_watermarks,
     sum_by_name,
 )
+from kafka_eos.storage import object_names as paths
 
 INSIDE = RecordExcerpt.of(-1, None, None, (), "ValueError: bad")
 
@@ -154,3 +157,35 @@ def test_what_was_late_or_left_out_in_an_epoch_that_is_never_decided_is_not_told
     refusals.confirm()
 
     assert said == []
+
+
+def test_the_first_dead_letters_of_a_run_are_kept_in_one_file(tmp_path: Path) -> None:
+    notices: list[str] = []
+    file = DeadLetterFile(tmp_path, notices.append)
+    samples = {name: [Rejection(f"{name}/0/{n}", "parse", "bad", INSIDE) for n in range(2)] for name in ("a", "b")}
+    file.begin()
+    assert read_dead_letter_file(tmp_path) == {}
+    for content in (samples, {"a": samples["a"][:1]}):
+        file.write(content)
+        assert read_dead_letter_file(tmp_path) == content
+    (written,) = tmp_path.iterdir()
+    assert (written.name, written.stat().st_mode & 0o777, notices) == (paths.DEAD_LETTER_SAMPLES, 0o600, [])
+
+    written.write_bytes(b"{")
+    with pytest.raises(ValueError, match="is damaged"):
+        read_dead_letter_file(tmp_path)
+    file.begin()
+    assert read_dead_letter_file(tmp_path) == {}
+
+
+def test_a_file_of_dead_letters_that_cannot_be_written_is_told_once_an_outage(tmp_path: Path) -> None:
+    notices: list[str] = []
+    directory = tmp_path / "orders"
+    file = DeadLetterFile(directory, notices.append)
+    for outage in (1, 2):
+        for _ in range(2):
+            file.write({})
+        assert len(notices) == outage and "cannot be written" in notices[-1]
+        directory.mkdir()
+        file.write({})
+        shutil.rmtree(directory)

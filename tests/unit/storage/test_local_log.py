@@ -67,6 +67,20 @@ def test_full_files_are_kept_and_compressed_but_the_newest(log: LocalLog) -> Non
     assert all(path.stat().st_size < FULL + 20 for path in log.root.rglob("*.jsonl"))
 
 
+def test_the_growing_file_and_its_name_are_made_durable(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    log.sync()
+    assert synced == [], "there is none yet"
+    write(log, range(1))
+    synced.clear()
+
+    log.sync()
+
+    (growing,) = log.root.rglob("*.jsonl")
+    assert synced == [growing.stat().st_ino, log.root.stat().st_ino]
+
+
 def test_the_end_is_read_over_files(log: LocalLog) -> None:
     assert log.tail(1000) is None
     lines = write(log, range(100))

@@ -12,7 +12,12 @@ from kafka_eos import Pipeline
 from kafka_eos.abc.context import JobContext
 from kafka_eos.cli import app
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRecordEncoder, encode_dead_letter
+from kafka_eos.connectors.kafka.sink.dead_letters import (
+    DeadLetter,
+    DeadLetterEncoder,
+    RestoredRecordEncoder,
+    encode_dead_letter,
+)
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.core.ids import Term
 from kafka_eos.core.records import Headers, RawRecord, Record, RejectedRecord
@@ -79,6 +84,16 @@ def test_a_letter_gives_the_record_back_as_it_was(headers: Headers, key: bytes |
     assert list(columns.partitions or ()) == [2]
     assert (letter.operator, letter.error, letter.message) == ("parse", "ValueError", "no é")
     assert letter.identity == ("orders", 2, 17, 1_000)
+
+
+def test_each_rejected_record_is_written_as_its_own_letter() -> None:
+    rejected = [RejectedRecord(_raw(offset=n, key=b"%d" % n, timestamp=n), "parse", f"E{n}", "") for n in (1, 2)]
+
+    written = DeadLetterEncoder()(batch(*rejected))
+
+    assert written.headers is not None and written.partitions is None
+    rows = zip(written.values, written.keys, written.timestamps, written.headers, strict=True)
+    assert [*rows] == [*map(encode_dead_letter, rejected)]
 
 
 def test_a_letter_that_was_refused_itself_gives_the_letter_back() -> None:
@@ -248,6 +263,21 @@ def test_a_letter_is_shown_whole() -> None:
     assert list(format_dead_letter("refused/0/5", _letter(value=b"paid"), 100))[-1] == "  paid"
     told = as_json("refused/0/5", letter)
     assert told["headers"] == [{"name": "trace", "value": None}, {"name": "t", "value_base64": "/w=="}]
+
+
+def test_reasons_are_listed_with_their_first_and_last_record_the_most_frequent_first() -> None:
+    counts = DeadLetterSummary()
+    for offset, reason in enumerate(["c/V", "b/K", "a/V", "c/V", "b/V", "b/K", "c/V"]):
+        operator, error = reason.split("/")
+        counts.add(_letter(operator=operator, error=error, offset=offset), Selection(topic="orders"))
+
+    assert [tuple(row.values()) for row in counts.rows()] == [
+        ("c", "V", 3, "orders/2/0", "orders/2/6"),
+        ("b", "K", 2, "orders/2/1", "orders/2/5"),
+        ("a", "V", 1, "orders/2/2", "orders/2/2"),
+        ("b", "V", 1, "orders/2/4", "orders/2/4"),
+    ]
+    assert list(next(counts.rows())) == ["operator", "error", "count", "first", "last"]
 
 
 def test_counts_take_as_much_memory_for_a_million_reasons_as_for_a_thousand() -> None:

@@ -523,12 +523,15 @@ def test_what_is_rewritten_is_of_the_same_epoch_and_a_first_state_is_of_none(job
     with SavepointBuilder.from_snapshot(old) as builder:
         builder.sources.update(sources)
         builder.put("total", "text", "k", "w")
+        builder.put("total", "sum", "a1", -1)
         builder.write(job.root / "next")
     with SavepointBuilder.new(JOB, sources) as builder:
         for operator in ("total", "fold"):
             builder.bootstrap(operator, "sum", [("k", 1)], value=int)
         builder.write(job.root / "first")
 
+    changed = Snapshot.open(job.root / "next")
+    assert (changed.get("total", "text", "k"), dict(changed.read("total", "sum"))) == ("w", {**SUMS, "a1": -1})
     following, first = (savepoints.read_savepoint(job.root / name) for name in ("next", "first"))
     assert (following.epoch, following.term, following.plan, following.identity) == (4, 2, "p", "0123456789ab")
     assert (first.epoch, first.term, first.plan, first.identity) == (0, 0, "", None)
