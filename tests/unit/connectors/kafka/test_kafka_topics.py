@@ -113,6 +113,34 @@ def test_an_excluded_name_that_was_never_a_topic_may_be_mistyped() -> None:
     assert "orders-009 and 2 more. If one" in said
 
 
+def test_positions_of_topics_that_are_read_no_more_are_all_named() -> None:
+    topics = Subscription.of(re.compile("orders-.+"), ["orders-old", "orders-a"])
+    splits = [SplitId(f"{topic}/0") for topic in ("others", "orders-eu", "orders-old", "bills")]
+
+    topics.check(splits[1:3])
+    for known in (splits, splits[::-1]):
+        with pytest.raises(ConfigError, match="positions of bills/0, others/0, but the source now reads topics that"):
+            topics.check(known)
+    with pytest.raises(ConfigError, match="positions of others/0, but the source now reads 'bills, orders-eu'"):
+        Subscription.of(["bills", "orders-eu"]).check([splits[3], splits[1], splits[0]])
+
+
+@pytest.mark.parametrize(
+    ("topics", "described"),
+    [
+        (Subscription.of("a"), {"topic": "a"}),
+        (Subscription.of(["b", "a"]), {"topics": "b, a"}),
+        (Subscription.of(re.compile("a.+")), {"topics": "those that match a.+"}),
+        (
+            Subscription.of(re.compile("a.+"), ["ad", "ac", "ab"]),
+            {"topics": "those that match a.+", "exclude": "ab, ac, ad"},
+        ),
+    ],
+)
+def test_the_plan_shows_which_topics_are_read(topics: Subscription, described: object) -> None:
+    assert topics.describe() == described
+
+
 def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
     assert Subscription.of(["a", "b"]).select_topics(["b", "c"]) == ["a", "b"]
 
