@@ -38,7 +38,7 @@ from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.timers import create_timer_descriptor
 from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from kafka_eos.storage import savepoint_files as savepoints
-from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_records import Manifest, publish
 from kafka_eos.storage.job_storage import LocalStorage
 
 JOB = "orders"
@@ -408,6 +408,29 @@ def test_what_is_not_there_is_named_beside_what_is(job: Job) -> None:
         snapshot.get("total", "som", "a")
     with pytest.raises(ConfigError, match="neither a savepoint nor"):
         Snapshot.open(job.root)
+
+
+def test_an_epoch_of_a_job_is_chosen_by_its_number_and_is_that_of_the_newest_term(job: Job) -> None:
+    for value, (epoch, term) in enumerate([(4, 2), (5, 2), (5, 3)]):
+        made = job.manifest("memory", 1, {"total": {SUM: {"k": value}}})
+        publish(job.storage, msgspec.structs.replace(made, epoch=epoch, term=term))
+
+    found = [Snapshot.open(job.storage.root, epoch) for epoch in (4, 5)]
+
+    assert [dict(snapshot.read("total", "sum")) for snapshot in found] == [{"k": 0}, {"k": 2}]
+    with pytest.raises(ConfigError, match="contains no epoch 6; it contains 4, 5"):
+        Snapshot.open(job.storage.root, 6)
+    with pytest.raises(ConfigError, match="is a savepoint of a single epoch: omit the epoch"):
+        Snapshot.open(job.savepoint("memory", 1, OPERATORS).path, 4)
+
+
+def test_each_file_belongs_to_one_state(job: Job) -> None:
+    snapshot = job.savepoint("memory", 2, OPERATORS)
+
+    for operator in snapshot.operators():
+        stored = sum(file.size for handle in snapshot.handles_of(operator) for file in handle.files)
+        assert sum(state.bytes for state in snapshot.states(operator).values()) == stored
+    assert snapshot.states("total")["sum"].bytes > snapshot.states("total")["text"].bytes > 0
 
 
 def test_a_snapshot_of_another_number_of_key_groups_is_refused(job: Job) -> None:
