@@ -300,6 +300,14 @@ def test_an_excluded_topic_is_not_compared(ctx: JobContext, log: Log, known: dic
     source.ensure_same_input(ctx, [(source, known)])
 
 
+def test_a_topic_that_is_gone_is_lost_input(ctx: JobContext, log: Log, known: dict[SplitId, Any]) -> None:
+    source: KafkaSource[Any] = KafkaSource("in")
+    log.topic = "other"
+
+    with pytest.raises(InputLost, match="topic in, which the job has read, does not exist any more"):
+        source.ensure_same_input(ctx, [(source, known)])
+
+
 def test_positions_of_another_topic_are_refused(ctx: JobContext, known: dict[SplitId, Any]) -> None:
     foreign = {split_id("other", partition_of(split)): at for split, at in known.items()}
 
