@@ -1,7 +1,7 @@
 """The state that a savepoint or a checkpoint holds, decoded.
 
-Values come out as the stored codecs and schemas say (see ``codecs.operator_state.stored_codecs``), keys as what they
-were. A place of a state with namespaces or entries (maps, lists) is a tuple that begins with the key.
+The stored codecs and schemas determine the values (see ``codecs.operator_state.stored_codecs``); keys are returned
+unchanged. In states with namespaces or entries (maps, lists), the state key is a tuple that begins with the key.
 
 Rule: reading changes nothing that is stored. Rows are streamed; only checkpoints of the memory backend are sorted in
 memory, a state at a time.
@@ -62,7 +62,7 @@ class StateInfo:
 
 
 class Snapshot:
-    """Positions and state of one savepoint, or of one committed epoch of a job. Make it with ``open``."""
+    """Positions and state of one savepoint, or of one committed epoch of a job. Create it with ``open``."""
 
     def __init__(self, path: Path | str, storage: CheckpointStorage, content: Savepoint | Manifest) -> None:
         check_key_groups(str(path), content.max_key_groups)

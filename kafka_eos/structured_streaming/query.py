@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ExactlyOnceQuery:
     """A query that ``exactly_once_kafka`` started. As a context manager it stops at the end of the block.
 
-    ``query`` is Spark's own handle (progress, status, explain …); ``name`` is under which its transactions are known
-    to Kafka; ``notices`` are worth reading once.
+    ``query`` is Spark's own handle (progress, status, explain …), ``name`` the beginning of its transactional ids, and
+    ``notices`` are the notices of its start.
     """
 
     def __init__(

@@ -74,9 +74,10 @@ def exactly_once_kafka(
 
     ``df``          a streaming DataFrame with the columns of Spark's Kafka sink: value, and optionally key, topic,
                     partition, headers, and timestamp
-    ``topic``       where to; None takes each row's column ``topic``
-    ``checkpoint``  Spark's checkpointLocation, any path that Spark takes; the sink keeps its records in it
-    ``name``        of the query: what its transactional ids begin with (letters, digits, ``-``, ``_``); default "spark"
+    ``topic``       the target topic; None: each row's column ``topic``
+    ``checkpoint``  Spark's checkpointLocation, any path that Spark accepts; the sink stores its records there
+    ``name``        the name of the query, with which its transactional ids begin (letters, digits, ``-``, ``_``);
+                    default "spark"
     ``output_mode`` append, update or complete
     ``trigger``     as for ``DataStreamWriter.trigger``, e.g. {"processingTime": "1 second"}, {"availableNow": True}
     ``transaction_timeout``  the longest outage of the driver that loses nothing, seconds or timedelta; default: one
