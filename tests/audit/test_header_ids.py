@@ -84,7 +84,7 @@ def ran(new_job: Callable[..., Job], topic: Callable[..., str], registry: Regist
     assert sorted(message.headers()[0] for message in found) == [found[0].headers()[0]] * 60
     assert found[0].headers()[0][0] == "__value_schema_id"
     (letter,) = read(job.bootstrap, names["refused"])
-    assert "is 00, no id of a schema" in dict(letter.headers())["dead_letter.message"].decode()
+    assert "is 00, not a schema id" in dict(letter.headers())["dead_letter.message"].decode()
     return job
 
 
