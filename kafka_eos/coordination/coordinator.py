@@ -157,6 +157,14 @@ class Coordinator:
         """
         self._outputs.abort_leftovers(replace(self._context, term=self.ownership.term.next()))
 
+    def abort_late_leftovers(self) -> None:
+        """Abort output that workers of earlier terms have opened since recovery, and fence all their producers.
+
+        Workers of this term are not affected. Raises Retryable if a sink's server does not respond.
+        """
+        if any(item.term < self.ownership.term for item in self.list_staged()):
+            self._outputs.abort_leftovers(self._context)
+
     def drop_old_epochs(self) -> None:
         """Delete epochs that are not retained, and pack provenance files.
 

@@ -303,7 +303,7 @@ class Recovery:
     def verify_state(self, resumed: RestorePoint, notice: Callable[[str], None]) -> None:
         """Compare every byte of the restored state with its checksum; report progress to ``notice``.
 
-        This is for an engine whose tasks all run on this machine; elsewhere each task verifies the files that it opens.
+        This is for workers of this machine; elsewhere each worker verifies the files that it opens.
         Raises CorruptCheckpoint with the name of every damaged object, and Interrupted on a stop.
         """
         report_progress = Reporter("verified", notice, lambda: self.patience.ensure_running("verify the state"))

@@ -9,6 +9,7 @@ Rule: actions are executed in order, and an action that fails ends the attempt.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -19,6 +20,7 @@ from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.request_queue import RequestHandler
 from kafka_eos.core.errors import (
     Bug,
+    CorruptCheckpoint,
     EnvironmentFailed,
     Fatal,
     InputLost,
@@ -78,6 +80,8 @@ _LOOK = 0.2
 """Most seconds between two checks of the clock and of requests."""
 _DEAF_AFTER = 1.0
 """Seconds between ticks after which this process must itself have been stalled."""
+_SEARCH_INTERVAL = 10.0
+"""Seconds between two searches for output that workers of earlier terms have opened."""
 _HUNG_AFTER = 0.25
 """Fraction of worker_timeout after which a worker without progress is reported as hung."""
 
@@ -115,7 +119,7 @@ class AttemptRunner:
             policy,
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
-            CleanupSchedule(1, now),
+            CleanupSchedule(1, now, _SEARCH_INTERVAL if pool.is_remote else math.inf),
             now,
             under_way=bool(resumed.in_flight),
             filling=bool(held.waiting_sources),
@@ -315,8 +319,8 @@ class AttemptRunner:
                 self._background.commit(self._manifest)
             case do.NotifyCommit(epoch, seconds):
                 self._notify(epoch, seconds)
-            case do.RunCleanup():
-                self._background.clean_up()
+            case do.RunCleanup(find_leftovers):
+                self._background.clean_up(find_leftovers)
             case do.PauseSources():
                 self._crew.broadcast(control.PauseReading(session=self._session))
             case do.RequestCounts(number):
@@ -436,6 +440,8 @@ def make_session_error(failed: SessionFailed) -> Exception:
             return RemoteUserError(failed.error, failed.reason, failed.operator, failed.where)
         case "fatal" if failed.error == Fatal.__name__:
             return Fatal(failed.reason)
+        case "fatal" if failed.error == CorruptCheckpoint.__name__:
+            return CorruptCheckpoint(failed.reason)
         case "fatal":
             return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
         case "environment":

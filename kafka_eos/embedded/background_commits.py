@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.core.errors import InputLost
+from kafka_eos.core.errors import InputLost, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.supervisor_events import BackgroundDone, BackgroundFailed, SplitsDiscovered, SupervisorEvent
@@ -45,9 +45,11 @@ class BackgroundWork:
         """Let the sinks commit a decided epoch; ``EpochCommitted`` follows."""
         self._run(self._commits, lambda: self._commit(manifest))
 
-    def clean_up(self) -> None:
-        """Delete files that no checkpoint references; ``CleanupFinished`` follows."""
-        self._run(self._commits, self._clean_up)
+    def clean_up(self, find_leftovers: bool) -> None:
+        """Delete files that no checkpoint references, and abort output that workers of earlier terms have opened, if
+        asked to; ``CleanupFinished`` follows.
+        """
+        self._run(self._commits, lambda: self._clean_up(find_leftovers))
 
     def discover(self, known: Mapping[str, Positions]) -> None:
         """Look for splits that are not known yet; ``SplitsDiscovered`` or ``InputLossFound`` follows."""
@@ -78,7 +80,12 @@ class BackgroundWork:
             self._observe("notice", text=failed)
         return BackgroundDone(self._term, facts.EpochCommitted(manifest.id))
 
-    def _clean_up(self) -> SupervisorEvent:
+    def _clean_up(self, find_leftovers: bool) -> SupervisorEvent:
+        if find_leftovers:
+            try:
+                self._coordinator.abort_late_leftovers()
+            except Retryable as error:
+                self._observe("notice", text=f"could not look for left-over output: {error}")
         self._coordinator.drop_old_epochs()
         return BackgroundDone(self._term, facts.CleanupFinished())
 

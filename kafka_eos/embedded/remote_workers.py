@@ -191,6 +191,10 @@ class RemotePool(WorkerPool):
     def workers(self) -> Sequence[RemoteWorker]:
         return [self._workers[subtask] for subtask in range(self._in_attempt)]
 
+    @property
+    def is_remote(self) -> bool:
+        return True
+
     def start_workers(self) -> None:
         for subtask in range(self._wanted):
             if subtask not in self._workers or not self._workers[subtask].alive:

@@ -84,7 +84,8 @@ class Supervisor:
         resumed = coordinator.recovery.restore()
         self._session = resumed.term.n
         self._job_master.on_recovered()
-        coordinator.recovery.verify_state(resumed, self._job_master.notice)
+        if not self._pool.is_remote:
+            coordinator.recovery.verify_state(resumed, self._job_master.notice)
         at = resumed.positions
         if self._ends is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):
             self._ends = coordinator.sources.end_positions(at)

@@ -84,6 +84,14 @@ class WorkerPool(ABC):
     def workers(self) -> Sequence[WorkerHandle]:
         """Return the started workers, in order of their subtasks."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Return whether workers may run on other machines.
+
+        Then each verifies the state that it opens, and one that was given up may still run.
+        """
+        return False
+
     @abstractmethod
     def start_workers(self) -> None:
         """Start the workers that are missing. Those that are alive keep their interpreters."""

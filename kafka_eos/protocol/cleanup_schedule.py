@@ -1,8 +1,8 @@
 """The schedule of cleanup: deleting epochs that are not retained, and searching for left-over output.
 
 Pure. Rule: cleanup runs only while no epoch is in flight. No manifest names the files of an epoch in flight, and a
-search for left-over output fences its producers. The next epoch waits for a cleanup that has a reason other than
-elapsed time.
+search for left-over output may fence its producers. The next epoch waits for a cleanup that has a reason other than
+elapsed time. Only elapsed time, or known left-over output, is a reason for a search.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class CleanupSchedule:
 
     def start(self, now: float) -> tuple[CleanupSchedule, RunCleanup]:
         """Start the cleanup that is due."""
-        cleanup = RunCleanup(self.is_due(now), self.has_leftovers)
+        search = self.has_leftovers or now - self.looked_at >= self.max_interval
+        cleanup = RunCleanup(search, self.has_leftovers)
         return replace(self, running=cleanup), cleanup
 
     def finish(self, now: float) -> CleanupSchedule:

@@ -215,6 +215,34 @@ def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
         )
 
 
+def refuse_small_address_space(setting: Callable[[str], str | None], buffers: int) -> None:
+    """Raise ConfigError if Spark would limit the address space of a worker to less than it needs.
+
+    ``buffers``: bytes of memory that the settings of the job give to a worker.
+    """
+    given = setting(_ADDRESS_SPACE)
+    if given is None:
+        return
+    limit, needed = _parse_size(given) // int(setting("spark.executor.cores") or 1), _CODE_AND_STACKS + buffers
+    if limit < needed:
+        raise ConfigError(
+            f"{_ADDRESS_SPACE}={given} limits the address space of each worker to {limit >> 20} MiB, and a worker "
+            f"of this job needs {needed >> 20} MiB: code, stacks of threads and memory that is reserved count, too. "
+            "Leave it unset, and set spark.executor.memoryOverhead to the memory of the workers."
+        )
+
+
+def _parse_size(text: str) -> int:
+    """Return the bytes of a size in Spark's form, in which the default unit is MiB."""
+    found = re.fullmatch(r"(\d+)\s*([kmgtp]?)b?", text.strip().lower())
+    if found is None:
+        raise ConfigError(f"{_ADDRESS_SPACE}={text}: Spark accepts sizes such as 4g")
+    return int(found[1]) << 10 * ("kmgtp".index(found[2] or "m") + 1)
+
+
+_ADDRESS_SPACE = "spark.executor.pyspark.memory"
+_CODE_AND_STACKS = 2 << 30
+"""Address space of a worker without its buffers: 1.6 GB were measured with Kafka's client and 36 threads."""
 _CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"
 
 

@@ -44,6 +44,8 @@ class SparkWorkers:
         """
         with sessions.open_engine_session(self._session, self._master, plan.name) as session:
             sessions.check(session)
+            buffers = settings.state_memory + settings.kafka_memory + settings.exchange_memory
+            sessions.refuse_small_address_space(session.sparkContext.getConf().get, buffers)
             sessions.check_python(session)
             from kafka_eos.spark.worker_jobs import SparkPool  # imports pyspark: not before it was looked for
 

@@ -41,11 +41,11 @@ class Run:
             self._process.wait()
             raise AssertionError(f"the job hung:\n{self.tail()}") from None
 
-    def until(self, event: str) -> None:
+    def until(self, event: str, times: int = 1) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             status: Any = read_status(self.job.checkpoints / self.job.name) or {"counts": {}}
-            if status["counts"].get(event):
+            if status["counts"].get(event, 0) >= times:
                 return
             assert self._process.poll() is None, self.tail()
             assert time.monotonic() < deadline, self.tail()

@@ -114,6 +114,27 @@ def test_explain_and_run_refuse_a_circle_in_the_same_words(home: Path) -> None:
     assert not (home / ".kafka-eos").exists(), "something was started"
 
 
+@pytest.mark.parametrize(
+    ("size", "cores", "enough"),
+    [("3g", None, True), ("3071m", None, False), ("3072", None, True), ("6g", "2", True), ("6143M", "2", False),
+     ("3145728KB", None, True), ("1t", "4", True)],
+)  # fmt: skip
+def test_an_address_space_that_is_too_small_for_a_worker_is_refused(size: str, cores: str | None, enough: bool) -> None:
+    given = {"spark.executor.pyspark.memory": size, "spark.executor.cores": cores}
+
+    if enough:
+        session.refuse_small_address_space(given.get, 1 << 30)
+        return
+    with pytest.raises(ConfigError, match=f"{size} limits the address space of each worker to 3071 MiB"):
+        session.refuse_small_address_space(given.get, 1 << 30)
+
+
+def test_an_address_space_without_a_limit_is_enough_and_one_that_is_no_size_is_refused() -> None:
+    session.refuse_small_address_space({}.get, 1 << 40)
+    with pytest.raises(ConfigError, match="Spark accepts sizes such as 4g"):
+        session.refuse_small_address_space({"spark.executor.pyspark.memory": "much"}.get, 0)
+
+
 # ---------------------------------------------------------------- the machine
 
 

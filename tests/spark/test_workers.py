@@ -10,19 +10,26 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_eos._util.retry import RetryInterrupted
+from kafka_eos._util.retry import Retrier, RetryInterrupted
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.errors import CorruptCheckpoint, Fenced
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.spark import SparkWorkers
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.spark import kit
 from tests.spark.cluster import cluster
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 NewJob = Callable[..., Job]
@@ -139,6 +146,62 @@ def test_a_job_begins_with_fewer_workers_while_a_core_is_taken_and_grows_when_it
     check_totals(job, 400)
 
 
+def test_a_bad_record_stops_the_job_at_once_and_leaves_nothing_open(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % "pass", input=1, output=1)
+    feed(job, "input", [*map(payment, range(20)), b"not json"])
+
+    with pytest.raises(RemoteUserError, match="Nothing was skipped") as refused:
+        run(job, spark, parallelism=1)
+
+    assert refused.value.error == "PoisonRecord"
+    assert job.count("restarting") == 0
+    assert job.values("output") == []
+    assert job.left_open() == []
+
+
+def test_altered_state_is_named_by_the_worker_that_opens_it(new_job: NewJob, spark: Any) -> None:
+    """The driver reads no state: that of a whole cluster would pass through one machine."""
+    job = new_job(TOTALS % "pass", input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+    run(job, spark)
+    before = job.values("output")
+    for path in (job.checkpoints / job.name / paths.SHARED).iterdir():
+        data = path.read_bytes()
+        path.unlink()  # it may have another name elsewhere
+        path.write_bytes(bytes([data[0] ^ 1, *data[1:]]))
+    feed(job, "input", map(payment, range(100, 200)))
+
+    with pytest.raises(CorruptCheckpoint, match=r"shared/[0-9a-f]{64} .*does not match its checksum"):
+        run(job, spark)
+
+    assert job.count("restarting") == 0
+    assert job.values("output") == before
+    assert job.left_open() == []
+
+
+@pytest.mark.campaign
+def test_a_driver_that_was_replaced_stops_and_its_successor_goes_on(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % "pass", input=2, output=1)
+    feed(job, "input", map(payment, range(200)))
+
+    def take_over(event: str, facts: Mapping[str, object]) -> None:
+        if event == "committed" and job.count("committed") == 2:
+            storage = LocalStorage(job.checkpoints / job.name)
+            patience = Retrier(threading.Event(), lambda text: None)
+            connectors = job.settings().connector_defaults()
+            second = Coordinator(job.plan(), storage, History(storage, print), patience, connectors, retained=2)
+            second.recovery.restore()
+            second.close()
+
+    job.watched_by = take_over
+    with pytest.raises(Fenced):
+        run(job, spark, until_caught_up=False)
+    job.watched_by = None
+    run(job, spark)
+
+    check_totals(job, 200)
+
+
 @pytest.mark.slow
 def test_executors_and_drivers_that_die_on_a_cluster_lose_and_double_nothing(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job(TOTALS % "payment.id == 133 and once('executor') and kill(3)", input=3, output=2)
@@ -155,3 +218,39 @@ def test_executors_and_drivers_that_die_on_a_cluster_lose_and_double_nothing(new
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0], run.tail()
     assert fired(job) == steps and (job.directory / "executor").exists()
     check_totals(job, 400)
+
+
+def signal_all(directory: Path, number: signal.Signals) -> int:
+    """Send a signal to an executor and all that it has started: they work in a directory of its machine."""
+    sent = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").resolve().is_relative_to(directory):
+                os.kill(int(process.name), number)
+                sent += 1
+    return sent
+
+
+@pytest.mark.slow
+def test_a_machine_that_was_frozen_and_replaced_does_no_harm_when_it_goes_on(new_job: NewJob, tmp_path: Path) -> None:
+    job = new_job(TOTALS % "pass", input=3, output=2)
+    feed(job, "input", map(payment, range(200)))
+    machine = tmp_path / "cluster" / "work-0"
+
+    with cluster(tmp_path / "cluster", workers=2) as master:
+        options = ("-p", "2", "--checkpoint-interval", "100ms")
+        run = Run(job, master, *options, engine="spark-workers", KAFKA_EOS_WORKER_TIMEOUT="5")
+        run.until("committed")
+        assert signal_all(machine, signal.SIGSTOP) >= 3, "the executor, its Python worker, and the worker in that"
+        try:
+            feed(job, "input", map(payment, range(200, 400)))
+            run.until("running", 2)
+        finally:
+            signal_all(machine, signal.SIGCONT)
+        run.until("running", 3)  # with a worker in the slot of the one that was given up
+        feed(job, "input", map(payment, range(400, 600)))
+        eventually(lambda: len(job.values("output")) == len(totals(map(payment, range(600)))), "all output is visible")
+        run.send(signal.SIGTERM)
+        assert run.ended() == 0, run.tail()
+
+    check_totals(job, 600)

@@ -88,6 +88,10 @@ class NotedSink(MemorySink):
         self.asked: list[tuple[EpochId, list[Committable]]] = []
         """What ``lacks`` was asked for."""
 
+    def unfence(self) -> None:
+        """Accept writers of old terms again, as a broker does that has not heard of their producers."""
+        self._oldest.clear()
+
     def scope(self, ctx: JobContext) -> str:
         return f"memory:{self.name}"
 

@@ -81,6 +81,24 @@ def test_what_an_attempt_has_left_is_aborted_in_every_sink_and_its_writers_are_f
         job.prepared(running, running.ownership.next_epoch(), "too late")
 
 
+def test_what_workers_of_an_earlier_term_open_after_recovery_is_aborted_and_output_of_this_term_is_not(
+    job: NotedJob,
+) -> None:
+    earlier, running = job.begun(), job.coordinator()
+    running.recovery.restore()
+    job.prepared(running, running.ownership.next_epoch(), "mine")
+    job.noted()
+    running.abort_late_leftovers()
+    assert job.noted() == [], "there is none"
+
+    job.left.unfence()
+    job.left.begin(TaskContext(earlier.ownership.load_identity(), 0, 2, "left"))
+    running.abort_late_leftovers()
+
+    assert job.noted() == ["abort left", "abort right"]
+    assert {staged.term for staged in running.list_staged()} == {running.ownership.term}
+
+
 def test_every_committer_is_closed(job: NotedJob) -> None:
     job.begun().close()
 

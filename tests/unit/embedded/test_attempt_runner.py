@@ -11,12 +11,19 @@ import msgspec
 import pytest
 
 from kafka_eos._util.retry import RetryInterrupted
-from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_requests import StopJob, TakeCheckpoint
-from kafka_eos.core.errors import EnvironmentFailed, Fatal, InputLost, LossCause, RestartFromCheckpoint
+from kafka_eos.core.errors import (
+    EnvironmentFailed,
+    Fatal,
+    InputLost,
+    LossCause,
+    RestartFromCheckpoint,
+    Retryable,
+)
 from kafka_eos.core.failure_causes import RemoteUserError
-from kafka_eos.core.ids import SplitId
+from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Position, Positions
 from kafka_eos.embedded.attempt_runner import make_session_error
 from kafka_eos.embedded.supervisor_events import (
@@ -551,3 +558,51 @@ def test_the_figures_of_all_workers_are_told_together(attempt: Made) -> None:
     one.run(begun(one), wrote(0, 1), wrote(1, 20), wrote(2, 300), wrote(0, 2))
 
     assert [each["records_out"] for each in one.of("progress")] == [0, 1, 21, 321, 322]
+
+
+# ---------------------------------------------------------------- output of earlier terms
+
+
+def opens(one: MemoryAttempt, term: int) -> None:
+    """A worker of an earlier term opens output after recovery."""
+    job = replace(one.coordinator.ownership.load_identity(), term=Term(term))
+    one.job.left.unfence()
+    one.job.left.begin(TaskContext(job, 0, 1, "left"))
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_an_idle_job_aborts_what_old_workers_open_if_any_may_run(attempt: Made, remote: bool) -> None:
+    one = attempt(cadence=SELDOM)
+    one.pool.remote = remote
+    left = list[int]()
+
+    one.run(
+        begun(one),
+        lambda: opens(one, 0),
+        one.until_clock(25.0),
+        lambda: left.append(len(one.coordinator.list_staged())),
+    )
+
+    assert left == [0 if remote else 1]
+    assert one.of("committed") != [], "it goes on"
+
+
+def test_a_sink_that_does_not_respond_to_that_search_is_asked_again(
+    attempt: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = attempt(cadence=SELDOM)
+    one.pool.remote = True
+
+    list_staged = one.job.left.list_staged
+
+    def away(job: str) -> object:
+        monkeypatch.setattr(one.job.left, "list_staged", list_staged)
+        raise Retryable("away")
+
+    def opened() -> None:
+        opens(one, 0)
+        monkeypatch.setattr(one.job.left, "list_staged", away)
+
+    one.run(begun(one), opened, one.until("notice"), lambda: one.coordinator.list_staged() == [])
+
+    assert [told["text"] for told in one.of("notice")] == ["could not look for left-over output: away"]

@@ -145,7 +145,7 @@ def test_an_epoch_is_triggered_decided_committed_and_swept_before_the_next() -> 
     assert run.on(facts.Tick(), at=25.0) == []
     assert run.on(facts.EpochCommitted(epoch(5))) == [
         do.NotifyCommit(epoch(5), 15.0),
-        do.RunCleanup(find_leftovers=True),
+        do.RunCleanup(find_leftovers=False),
     ]
     assert run.on(facts.Tick(), at=40.0) == []
     assert run.on(facts.CleanupFinished()) == [do.TriggerEpoch(epoch(6), EpochKind.PERIODIC)]
@@ -540,7 +540,7 @@ def test_a_stop_takes_a_last_epoch_and_is_answered_when_that_is_committed_and_ol
     assert (type(decided), commit, sweep) == (
         do.DecideEpoch,
         do.CommitEpoch(epoch(5)),
-        do.RunCleanup(find_leftovers=True),
+        do.RunCleanup(find_leftovers=False),
     )
     assert run.on(facts.Tick(), at=100.0) == []
     assert run.on(facts.CleanupFinished()) == [do.NotifyCommit(epoch(5), 0.0), do.EndJob(JobOutcome.DRAINED)]
@@ -627,7 +627,7 @@ def test_a_stream_looks_for_splits_from_time_to_time_one_look_at_a_time() -> Non
     assert run.on(facts.Tick(), at=10.0) == [do.TriggerEpoch(epoch(5), EpochKind.PERIODIC)]
     assert run.on(facts.Tick(), at=12.5) == [do.DiscoverSplits(at_once=False)], "whatever is on its way"
     run.on(facts.DiscoveryFinished())
-    assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
+    assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=False)
 
 
 def test_a_stream_that_ends_looks_for_no_splits() -> None:
@@ -676,7 +676,7 @@ def test_where_every_epoch_halts_the_job_it_begins_when_nothing_is_under_way() -
     assert run.on(facts.Tick(), at=11.0) == []
     assert quiet(run) == [do.TriggerEpoch(epoch(5), EpochKind.PERIODIC)]
     done = run.on(*acks(5), facts.EpochCommitted(epoch(5)))
-    assert done[-2:] == [do.RunCleanup(find_leftovers=True), do.ResumeSources()]
+    assert done[-2:] == [do.RunCleanup(find_leftovers=False), do.ResumeSources()]
 
 
 def test_a_halted_job_goes_on_between_two_epochs_also_if_the_next_is_due() -> None:
@@ -685,7 +685,7 @@ def test_a_halted_job_goes_on_between_two_epochs_also_if_the_next_is_due() -> No
     quiet(run)
 
     assert run.on(*acks(5), facts.EpochCommitted(epoch(5)), at=25.0)[-2:] == [
-        do.RunCleanup(find_leftovers=True),
+        do.RunCleanup(find_leftovers=False),
         do.ResumeSources(),
     ]
     assert run.on(facts.CleanupFinished(), facts.Tick(), at=27.0) == [do.PauseSources(), do.RequestCounts(0)]
@@ -699,7 +699,7 @@ def test_a_halted_job_goes_on_between_two_epochs_also_if_somebody_waits_for_the_
     run.on(ASKED)
 
     assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-2:] == [
-        do.RunCleanup(find_leftovers=True),
+        do.RunCleanup(find_leftovers=False),
         do.ResumeSources(),
     ]
     assert run.on(facts.CleanupFinished()) == [do.PauseSources(), do.RequestCounts(0)]
@@ -710,7 +710,7 @@ def test_a_job_that_ends_at_a_halt_does_not_go_on() -> None:
     assert run.on(facts.StopSignalled()) == [do.PauseSources(), do.RequestCounts(0)]
     assert quiet(run) == [do.TriggerEpoch(epoch(5), EpochKind.FINAL)]
 
-    assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
+    assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=False)
     assert run.on(facts.CleanupFinished()) == [do.NotifyCommit(epoch(5), 0.0), do.EndJob(JobOutcome.DRAINED)]
 
 
@@ -972,6 +972,29 @@ def test_a_look_is_due_from_time_to_time_and_no_batch_waits_for_it() -> None:
     run.on(facts.DiscoveryFinished(False))
 
     assert run.on(facts.EpochCommitted(epoch(6)))[-1] == do.RunCleanup(find_leftovers=True)
+
+
+# ---------------------------------------------------------------- output of earlier terms
+
+
+def test_output_of_earlier_terms_is_searched_for_from_time_to_time_also_if_nothing_is_decided() -> None:
+    run = Run(replace(STREAM, cadence=Cadence(1000.0, 0.0, 30.0)), look_every=10.0)
+    run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
+
+    assert run.on(facts.Tick(), at=9.0) == []
+    assert run.on(facts.Tick(), at=10.0) == [do.RunCleanup(find_leftovers=True)]
+    assert run.on(facts.Tick(), at=20.0) == [], "one search at a time"
+    assert run.on(facts.CleanupFinished(), facts.Tick(), at=29.0) == []
+    assert run.on(facts.Tick(), at=39.0) == [do.RunCleanup(find_leftovers=True)]
+
+
+def test_an_epoch_on_its_way_does_not_wait_for_a_search_and_the_search_follows_its_commit() -> None:
+    run = Run(STREAM, look_every=15.0)
+    run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
+    run.on(facts.Tick(), at=10.0)
+
+    assert run.on(facts.Tick(), at=16.0) == []
+    assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
 
 
 # ---------------------------------------------------------------- whatever happens
