@@ -63,12 +63,13 @@ MAY_IMPORT: Mapping[str, str] = {
 INSIDE: Mapping[str, Mapping[str, str]] = {
     "runtime": {
         "epoch_reports": "",
+        "call_counts": "",
         "program": "",
         "state": "",
         "operators": "state",
         "transport": "",
         "exchange": "state operators transport",
-        "worker": "epoch_reports program state operators transport exchange",
+        "worker": "epoch_reports call_counts program state operators transport exchange",
     },
     "connectors": {
         "_shared": "",

@@ -47,7 +47,8 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _URI_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMG]I?B)?", re.ASCII)
 _OTHER_VARIABLES = re.compile(
-    r"FAILPOINTS|FAILPOINT_LOG|LIMITS|WORKER_HOST|CACHE_DIR|MAVEN_REPOSITORY|CONFIG_FILE|PROFILE|REPLAY"
+    r"FAILPOINTS|FAILPOINT_LOG|CALL_COUNTS|TEST_BROKER|TEST_POSTGRES|LIMITS|WORKER_HOST|CACHE_DIR|MAVEN_REPOSITORY"
+    r"|CONFIG_FILE|PROFILE|REPLAY"
     r"|(SERVICE_(HOST|PORT)|PORT)(_.*)?"  # set by Kubernetes in every pod for a service named kafka-eos
 )
 _LIMIT = re.compile(r"\d+|(100|\d{1,2})(\.\d+)?\s*%|none", re.ASCII)

@@ -19,9 +19,11 @@ def check(directory: Path, program: str) -> list[CodeFinding]:
     app = AppRef(directory / "planted_app.py")
     app.path.write_text(program)
     rows = generate(load_program(app).plan(), {"orders": "orders"}, 200, seed=1)
-    found, counts = check_code(app, rows.by_source(), directory / "run")
-    assert counts["totals"] > 20, "generated rows have a status that the filter accepts"
-    return found
+    found = check_code(app, rows.by_source(), directory / "run")
+    assert found.rows["totals"] > 20, "generated rows have a status that the filter accepts"
+    calls = {each.role: each.calls for each in found.functions if each.operator == "total"}
+    assert calls["step"] == calls["emit"] == found.rows["totals"]
+    return list(found.findings)
 
 
 def at(directory: Path, program: str, text: str) -> str:

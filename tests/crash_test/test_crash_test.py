@@ -68,6 +68,8 @@ def test_a_correct_pipeline_passes(tmp_path: Path, options: tuple[str, ...]) -> 
     report = json.loads((tmp_path / ".kafka-eos/crash-test/report.json").read_text())
     assert report["numbers"]["duplicated"] == report["numbers"]["lost"] == 0
     assert report["missed"] == []
+    (step,) = (each for each in report["calls"] if each["function"].startswith("add "))
+    assert step["under_faults"] > step["without_faults"] > 1000, "replays repeat calls"
     victims = {one["victim"] for one in report["struck"]}
     assert victims >= {"worker", "supervisor", "job"}
     if "--quick" not in options:

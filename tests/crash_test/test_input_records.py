@@ -74,7 +74,7 @@ def test_limits_and_choices_of_a_model_are_kept() -> None:
 
     assert {row["id"] for row in rows} == {10, 11, 12}
     assert {row["color"] for row in rows} == {"red", "blue"}
-    assert 5 < len({row["user"] for row in rows}) <= 26, "keys occur again"
+    assert 5 < len({row["user"] for row in rows}) < 90, "keys occur again"
 
 
 def test_records_are_keyed_as_the_pipeline_keys_their_rows() -> None:

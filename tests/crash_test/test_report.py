@@ -37,6 +37,7 @@ FACTS: dict[str, Any] = {
     "app": "shop.py",
     "input": "10 generated rows",
     "findings": [],
+    "calls": [{"function": "add (shop.py, line 7)", "operator": "total", "without_faults": 90, "under_faults": 97}],
     "missed": [],
     "unreached": [],
     "audit": None,
@@ -70,6 +71,12 @@ def test_the_page_shows_parallelisms_and_processes() -> None:
 def test_the_page_says_where_the_job_wrote_and_why_not() -> None:
     assert "topic totals, Parquet files in run/paid-orders." in render(FACTS)
     assert "No table: PostgreSQL is not installed" in render({**FACTS, "no_table": "PostgreSQL is not installed"})
+
+
+def test_calls_under_faults_are_compared_with_calls_without() -> None:
+    page = " ".join(render(FACTS).split())
+
+    assert '<td class="number">97</td> <td class="number">7</td>' in page
 
 
 def test_a_test_that_saw_nothing_has_a_page_too() -> None:

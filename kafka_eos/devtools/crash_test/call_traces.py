@@ -62,6 +62,7 @@ class FunctionTrace(msgspec.Struct):
 
     function: str
     operator: str
+    role: str
     location: tuple[str, int, str]
     calls: list[tuple[str, str]] = msgspec.field(default_factory=list)
     effects: dict[str, int] = msgspec.field(default_factory=dict)
@@ -83,14 +84,14 @@ class CallTracer:
         """Receive the audit events of this process from now on. An audit hook cannot be removed."""
         sys.addaudithook(self._note_event)
 
-    def watch(self, fn: Callable[..., Any], node: Node) -> Callable[..., Any]:
+    def watch(self, fn: Callable[..., Any], node: Node, role: str) -> Callable[..., Any]:
         """Return a function like ``fn`` whose calls are traced."""
         plain = _plain(fn)
         if asynchronous(fn) or plain is None or not self._is_users(plain.__code__.co_filename):
             return fn  # a request is part of the checkpoint, and a function of a library is not the user's
         code = plain.__code__
         place = CodeLocation(code.co_filename, code.co_firstlineno, _line(code.co_filename, code.co_firstlineno))
-        trace = FunctionTrace(describe_function(fn), node.name, (place.file, place.line, place.text))
+        trace = FunctionTrace(describe_function(fn), node.name, role, (place.file, place.line, place.text))
         self.traces.append(trace)
         self._globals.append((trace, list(_list_globals(plain, self._is_users, set()))))
 

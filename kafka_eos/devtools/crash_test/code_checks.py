@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -66,8 +66,27 @@ class CodeFinding:
         return f"{self.kind}: {self.function} of operator {self.operator!r} {self.detail}\n  {self.line}"
 
 
-def check_code(app: AppRef, given: SourceRecords, directory: Path) -> tuple[list[CodeFinding], Mapping[str, int]]:
-    """Run the pipeline twice in memory. Return what was found, and the number of rows of each sink.
+@dataclass(frozen=True, slots=True)
+class CalledFunction:
+    """A user's function, and its number of calls in a run without faults."""
+
+    operator: str
+    role: str
+    function: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReport:
+    """The findings in the code, the functions that were called, and the number of rows of each sink."""
+
+    findings: Sequence[CodeFinding] = ()
+    functions: Sequence[CalledFunction] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+def check_code(app: AppRef, given: SourceRecords, directory: Path) -> CodeReport:
+    """Run the pipeline twice in memory, and report what was found.
 
     Raise ConfigError if a run fails, with its message.
     """
@@ -79,7 +98,8 @@ def check_code(app: AppRef, given: SourceRecords, directory: Path) -> tuple[list
     found = [
         finding for pair in zip(first.functions, second.functions, strict=False) for finding in _judge(pair, count)
     ]
-    return found, first.rows
+    called = [CalledFunction(each.operator, each.role, each.function, len(each.calls)) for each in first.functions]
+    return CodeReport(found, called, first.rows)
 
 
 def _run(app: AppRef, records: Path, out: Path, seed: str) -> RunTrace:
@@ -144,7 +164,7 @@ def trace_run(app: AppRef, records: Path) -> RunTrace:
     tracer = CallTracer(app.path.parent)
 
     def trace(node: Node) -> Node:
-        return wrap_functions(node, lambda fn, _: tracer.watch(fn, node))
+        return wrap_functions(node, lambda fn, role: tracer.watch(fn, node, role))
 
     traced = replace(plan, nodes=tuple(map(trace, plan.nodes)))
     given = msgspec.msgpack.decode(records.read_bytes(), type=SourceRecords)

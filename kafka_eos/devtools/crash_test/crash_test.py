@@ -30,7 +30,7 @@ from kafka_eos.core.ids import Term
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.broker.topics import create_topics, delete_topics, list_topics
 from kafka_eos.devtools.crash_test import directory as places
-from kafka_eos.devtools.crash_test.code_checks import CodeFinding, check_code
+from kafka_eos.devtools.crash_test.code_checks import CodeFinding, CodeReport, check_code
 from kafka_eos.devtools.crash_test.directory import CrashTestDirectory
 from kafka_eos.devtools.crash_test.faults import FaultPlan, PlannedFault, Victim, failpoint_script
 from kafka_eos.devtools.crash_test.input_records import topics_of_sources
@@ -92,8 +92,7 @@ class _CrashTest:
         self._script: list[PlannedFault] = list(self._faults.step_faults)
         self._watcher = Watcher(HistoryFollower(self._settings.job_dir(self._pipeline.name)))
         self._diary = self._watcher.diary
-        self._findings: list[CodeFinding] = []
-        self._rows: dict[str, int] = {}
+        self._code = CodeReport()
         outputs = [
             f"{node.name} ({node.sink.describe().get('connector', type(node.sink).__name__)})"
             for node in self._plan.sinks
@@ -128,7 +127,7 @@ class _CrashTest:
                 self._cleanup.close()
         recording = self._watcher.recording
         result = conclude(self._faults.faults, recording, self._load.count, audits, ended, self._watcher.now)
-        write_report(self._home, self._facts, result, recording, audits, self._findings, self._rows)
+        write_report(self._home, self._facts, result, recording, audits, self._code)
         return result
 
     # ------------------------------------------------------------ the beginning
@@ -138,18 +137,18 @@ class _CrashTest:
         if self._load.sample is None:
             return
         self._watcher.step("checking the functions: two runs in memory")
-        found, rows = check_code(self._options.app, self._load.sample, self._home.run / "code-checks")
-        self._rows = dict(rows)
-        self._findings = [_weigh(each, self._plan) for each in found]
-        if failing := [each for each in self._findings if each.fails]:
+        found = check_code(self._options.app, self._load.sample, self._home.run / "code-checks")
+        findings = [_weigh(each, self._plan) for each in found.findings]
+        self._code = replace(found, findings=findings)
+        if failing := [each for each in findings if each.fails]:
             raise CrashTestAborted(Conclusion.FAIL, "\n".join(each.title for each in failing))
-        varying = [each for each in self._findings if each.kind == "not deterministic"]
+        varying = [each for each in findings if each.kind == "not deterministic"]
         if varying and self._options.ends_at_findings:
             titles = "\n".join(each.title for each in varying)
             raise CrashTestAborted(
                 Conclusion.INCONCLUSIVE, f"outputs cannot be compared with a recomputation\n{titles}"
             )
-        if empty := [name for name, count in rows.items() if not count and self._needs_rows(name)]:
+        if empty := [name for name in found.rows if self._needs_rows(name)]:
             raise CrashTestAborted(
                 Conclusion.INCONCLUSIVE,
                 f"the input ({self._load.description}) makes no row for {', '.join(empty)}, so nothing would be "
@@ -158,7 +157,7 @@ class _CrashTest:
 
     def _needs_rows(self, sink: str) -> bool:
         """Return whether no other sink has rows: a test with at least one proves something."""
-        return not any(self._rows.values()) and not any(
+        return not any(self._code.rows.values()) and not any(
             node.is_dead_letter_sink for node in self._plan.sinks if node.name == sink
         )
 

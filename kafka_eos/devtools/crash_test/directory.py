@@ -44,6 +44,7 @@ class CrashTestDirectory:
         self.postgres = self.run / "postgres"
         self.job_log = self.run / "job.log"
         self.fired = self.run / "failpoints.log"
+        self.calls = self.run / "calls"
         self.html = self.directory / "report.html"
         self.json = self.directory / "report.json"
 

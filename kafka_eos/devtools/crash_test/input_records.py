@@ -31,7 +31,7 @@ from kafka_eos.testing.input_lines import read_lines
 _FIRST_TIME: Final = 1_767_225_600_000
 """Of generated records: 2026-01-01T00:00Z, in milliseconds. Each record is 100 ms later than the one before."""
 _STEP: Final = 100
-_DISTINCT: Final = 25
+_DISTINCT: Final = 100
 """Different values of each generated text, so that keys occur again."""
 
 
@@ -144,10 +144,10 @@ class _RowMaker:
     number: int
     definitions: dict[str, Any] = field(default_factory=dict)
 
-    def make(self, schema: Mapping[str, Any], name: str = "value") -> Json:
+    def make(self, schema: Mapping[str, Any]) -> Json:
         self.definitions.update(schema.get("$defs", {}))
         if "$ref" in schema:
-            return self.make(self.definitions[str(schema["$ref"]).rpartition("/")[2]], name)
+            return self.make(self.definitions[str(schema["$ref"]).rpartition("/")[2]])
         if "const" in schema:
             return schema["const"]  # type: ignore[no-any-return]
         if "enum" in schema:
@@ -155,14 +155,14 @@ class _RowMaker:
         for union in ("anyOf", "oneOf", "allOf"):
             if union in schema:
                 kinds = [each for each in schema[union] if each.get("type") != "null"]
-                return self.make(self.dice.choice(kinds or schema[union]), name)
+                return self.make(self.dice.choice(kinds or schema[union]))
         match schema.get("type"):
             case "object":
                 return self._object(schema)
             case "array":
                 items = schema.get("items") or {"type": "string"}
                 least = schema.get("minItems", 1)
-                return [self.make(items, name) for _ in range(self.dice.randint(least, max(least, 3)))]
+                return [self.make(items) for _ in range(self.dice.randint(least, max(least, 3)))]
             case "integer":
                 return self._integer(schema)
             case "number":
@@ -172,20 +172,20 @@ class _RowMaker:
             case "null":
                 return None
             case _:
-                return self._text(schema, name)
+                return self._text(schema)
 
     def _object(self, schema: Mapping[str, Any]) -> Json:
         if "properties" in schema:
-            return {key: self.make(value, key) for key, value in schema["properties"].items()}
+            return {key: self.make(value) for key, value in schema["properties"].items()}
         values = schema.get("additionalProperties")
-        return {self._text({}, "key"): self.make(values if isinstance(values, dict) else {})}
+        return {self._text({}): self.make(values if isinstance(values, dict) else {})}
 
     def _integer(self, schema: Mapping[str, Any]) -> int:
         least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
         most = schema.get("maximum", schema.get("exclusiveMaximum", least + 501) - 1)
         return self.dice.randint(int(least), max(int(least), int(most)))
 
-    def _text(self, schema: Mapping[str, Any], name: str) -> str:
+    def _text(self, schema: Mapping[str, Any]) -> str:
         second = _FIRST_TIME // 1000 + self.number // 10
         match schema.get("format"):
             case "date-time":
@@ -196,7 +196,7 @@ class _RowMaker:
                 return f"00000000-0000-4000-8000-{self.dice.randrange(_DISTINCT):012x}"
         if self.words and self.dice.random() < 0.5:
             return self.dice.choice(self.words)
-        return f"{name}-{self.dice.randrange(_DISTINCT)}"
+        return f"key-{self.dice.randrange(_DISTINCT)}"  # of any field: rows of two streams have common keys
 
 
 def _date(second: int) -> str:

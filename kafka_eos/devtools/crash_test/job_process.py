@@ -21,6 +21,7 @@ from kafka_eos.devtools.crash_test.directory import CrashTestDirectory, parent_o
 from kafka_eos.devtools.crash_test.faults import Victim
 from kafka_eos.devtools.crash_test.job_history import HistoryFollower
 from kafka_eos.devtools.crash_test.spark_cluster import SparkCluster
+from kafka_eos.runtime import call_counts
 from kafka_eos.storage import object_names as paths
 
 
@@ -42,6 +43,7 @@ class JobProcess(ABC):
         armed = {
             "KAFKA_EOS_FAILPOINTS": failpoints,
             "KAFKA_EOS_FAILPOINT_LOG": str(self._home.fired),
+            call_counts.VARIABLE: str(self._home.calls),
             "KAFKA_EOS_RESTART_BACKOFF_INITIAL": "0.2",
             "KAFKA_EOS_RESTART_BACKOFF_RESET": "0",  # it kills faster than production does
         }

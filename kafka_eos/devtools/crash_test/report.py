@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_eos import __version__
 from kafka_eos.devtools.crash_test.chart import draw
-from kafka_eos.devtools.crash_test.code_checks import CodeFinding
+from kafka_eos.devtools.crash_test.code_checks import CodeReport
 from kafka_eos.devtools.crash_test.directory import CrashTestDirectory
 from kafka_eos.devtools.crash_test.faults import FaultPlan
 from kafka_eos.devtools.crash_test.options import CrashTestOptions
 from kafka_eos.devtools.crash_test.result import Audits, CrashTestResult, RunRecord, name_of
+from kafka_eos.runtime.call_counts import read_call_counts
 
 if TYPE_CHECKING:
     from kafka_eos.audit.checks.verdict import Verdict
@@ -45,11 +45,10 @@ def write_report(
     result: CrashTestResult,
     recording: RunRecord,
     audits: Audits,
-    findings: Sequence[CodeFinding],
-    rows: Mapping[str, int],
+    code: CodeReport,
 ) -> None:
     """Write both files into the test's directory."""
-    measured = _measured(facts, result, recording, audits, findings, rows)
+    measured = _measured(home, facts, result, recording, audits, code)
     home.json.write_text(json.dumps(measured, indent=2, ensure_ascii=False) + "\n")
     home.html.write_text(render(measured))
 
@@ -65,12 +64,12 @@ def render(facts: dict[str, Any]) -> str:
 
 
 def _measured(
+    home: CrashTestDirectory,
     facts: TestFacts,
     result: CrashTestResult,
     recording: RunRecord,
     audits: Audits,
-    findings: Sequence[CodeFinding],
-    rows: Mapping[str, int],
+    code: CodeReport,
 ) -> dict[str, Any]:
     return {
         "outcome": name_of(result.conclusion),
@@ -93,9 +92,10 @@ def _measured(
         "findings": [
             {"kind": each.kind, "function": each.function, "operator": each.operator, "line": each.line,
              "detail": each.detail, "fails": each.fails}
-            for each in findings
+            for each in code.findings
         ],
-        "rows_in_memory": dict(rows),
+        "calls": _count_calls(home, code),
+        "rows_in_memory": dict(code.rows),
         "planned": [{"title": fault.title, "when": fault.when} for fault in facts.plan.faults],
         "unreached": [fault.point for fault in recording.unreached],
         "struck": [
@@ -130,6 +130,20 @@ def _measured(
         "audit": None if audits.outputs is None else _audit(audits.outputs),
         "state_audit": None if audits.state is None else _audit(audits.state),
     }  # fmt: skip
+
+
+def _count_calls(home: CrashTestDirectory, code: CodeReport) -> list[dict[str, Any]]:
+    """Return the calls of each function in a run without faults and in the test, where replays repeat calls."""
+    under_faults = read_call_counts(home.calls)
+    return [
+        {
+            "function": each.function,
+            "operator": each.operator,
+            "without_faults": each.calls,
+            "under_faults": under_faults[each.operator, each.role],
+        }
+        for each in code.functions
+    ]
 
 
 def _missed(plan: FaultPlan, recording: RunRecord) -> list[Any]:

@@ -66,7 +66,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "join": Template(
         "Orders with their payments of the next ten minutes, and unpaid orders: two streams in event time.",
-        ("orders", "payments", "paid-orders", "unpaid-orders", "late-or-rejected"),
+        ("orders", "payments", "paid-orders", "unpaid-orders", "rejected-orders", "rejected-payments"),
         '{"id": "a", "total": 30}',
     ),
     "postgres": Template(

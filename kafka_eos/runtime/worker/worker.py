@@ -20,6 +20,7 @@ from kafka_eos._util.thread_dumps import read_own_stacks
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.runtime.call_counts import count_calls
 from kafka_eos.runtime.program import CodeFingerprint, load_program
 from kafka_eos.runtime.worker.control_messages import (
     EndSession,
@@ -92,7 +93,7 @@ class Worker:
 
     def _prepare(self) -> SessionRunner:
         """Load the user's pipeline; return a function that runs one session of it."""
-        plan = load_program(self._app).plan()
+        plan = count_calls(load_program(self._app).plan())
         CodeFingerprint.compute(self._app.path, plan).ensure_equal(self._config.code, self._app.path)
         resolved = Settings.from_json(self._config.settings)
         show_error_messages(resolved.show_error_messages)

@@ -106,7 +106,7 @@ def test_a_variable_may_be_in_small_letters_and_an_empty_one_gives_nothing(monke
     assert settings.origin_of("batch_size") == "default"
 
 
-@pytest.mark.parametrize("name", ["CACHE_DIR", "SERVICE_HOST", "PORT_9092_TCP_ADDR", "FAILPOINTS"])
+@pytest.mark.parametrize("name", ["CACHE_DIR", "SERVICE_HOST", "PORT_9092_TCP_ADDR", "FAILPOINTS", "TEST_BROKER"])
 def test_variables_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(f"KAFKA_EOS_{name}", "1")
 
