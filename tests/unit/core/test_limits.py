@@ -175,7 +175,8 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/state/timers.py _LOOKED_UP
         connectors/files/formats/arrow_layout.py _EACH_TABLE
         connectors/files/sink/open_files.py _EACH_BLOCK _EACH_ROW
-        connectors/kafka/client/memory.py SHARE _LARGEST_RECORD
+        connectors/kafka/client/memory.py SHARE _LARGEST_RECORD _BYTES_PER_RECORD _FEWEST_RECORDS
+        connectors/kafka/client/memory.py _SMALLEST_RESPONSE _LARGEST_RESPONSE
     """,
     "the precision of a sketch": """
         kafka_eos/api/aggregates/sketches.py _INDEX_BITS _MOST_LISTED _RANK_BITS
