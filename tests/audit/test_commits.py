@@ -124,8 +124,8 @@ def test_an_output_that_was_moved_to_another_sink_is_named_although_the_sum_is_r
     miscounted = next(f for f in verdict.findings if f.check is Check.WRONG_COUNT)
     assert miscounted.by_sink == {"even": 1, "odd": 1}
     assert {o.detail.partition("committed ")[2] for o in miscounted.examples} == {
-        "3 outputs to sink even, 4 are visible",
-        "3 outputs to sink odd, 2 are visible",
+        "3 outputs to sink even, but 4 are visible",
+        "3 outputs to sink odd, but 2 are visible",
     }
 
 
