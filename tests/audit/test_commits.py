@@ -87,7 +87,7 @@ def test_a_finding_names_the_sink_and_its_first_output() -> None:
     assert (evidence.count, evidence.by_sink) == (1, {"b": 1})
     (told,) = evidence.examples
     assert (told.topic, told.partition, told.offset) == ("b", 1, 7)
-    assert told.detail == "epoch 1 of term 1 committed 1 outputs to sink b, 2 are visible"
+    assert told.detail == "epoch 1 of term 1 committed 1 outputs to sink b, but 2 are visible"
 
 
 SPLIT = """
