@@ -39,8 +39,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "connectors": "core _util abc codecs",
     # What runs a plan
     "runtime": "core _util abc config codecs protocol plan storage",
-    "testing": "core abc codecs protocol plan storage runtime",
     "savepoints": "core abc codecs protocol storage runtime",
+    "testing": "core abc codecs protocol plan storage runtime savepoints",
     "coordination": "core _util abc config protocol plan storage runtime",
     "monitoring": "core _util abc protocol storage coordination",
     "embedded": "core _util config protocol plan storage runtime coordination",
@@ -50,7 +50,7 @@ MAY_IMPORT: Mapping[str, str] = {
     # What people call
     "api": "__init__ core _util abc config codecs protocol plan runtime testing coordination monitoring embedded",
     "audit": "core _util abc config codecs protocol plan storage connectors runtime coordination spark",
-    "ops": "core _util abc config plan storage connectors runtime savepoints coordination api",
+    "ops": "core _util abc config protocol plan storage connectors runtime savepoints testing coordination api",
     "devtools": "__init__ core _util abc config codecs plan storage connectors runtime testing coordination monitoring "
     "api audit",
     "pytest_plugin": "core _util abc codecs plan storage connectors runtime monitoring testing devtools",

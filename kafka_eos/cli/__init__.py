@@ -58,6 +58,10 @@ _COMMANDS = {
         "audit:topics",
         "Audit topics written by any program: duplicates, losses, order, aborted records, a recomputation in SQL.",
     ),
+    "replay": (
+        "replay:replay",
+        "Replay one epoch of a job in this process, without its sinks, and write it as a test.",
+    ),
     "doctor": (
         "doctor:doctor",
         "List open transactions and staged output of a job, resolve them on request, and check its environment.",

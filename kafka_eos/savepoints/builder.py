@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +24,7 @@ from kafka_eos.abc.state import InFlightRows, StateBackend, StateDescriptor, Sta
 from kafka_eos.codecs import CountedCodec, KeyCodec, state_codec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import ensure_name
-from kafka_eos.core.json_values import Positions
+from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.runtime.state.canonical_savepoint import copy_in_flight, write_canonical_state
@@ -32,6 +32,8 @@ from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.local_keys import is_local
+from kafka_eos.runtime.state.row_keys import RowKeyCodec
+from kafka_eos.runtime.state.row_store import Row
 from kafka_eos.savepoints.edited_operator import EditedOperator
 from kafka_eos.savepoints.snapshot import Snapshot, descriptor_of
 from kafka_eos.storage import savepoint_files as savepoints
@@ -58,6 +60,7 @@ class SavepointBuilder:
         self._store = LocalStorage(self._directory / "store")
         self._edited: dict[str, EditedOperator] = {}
         self._dropped: set[str] = set()
+        self._kept: dict[str, Callable[[Any], bool]] = {}
         self._serial = itertools.count()
 
     @classmethod
@@ -90,6 +93,10 @@ class SavepointBuilder:
         if operator in self._edited:
             self._edited.pop(operator).close()
         self._dropped.add(operator)
+
+    def retain(self, operator: str, keep: Callable[[Any], bool]) -> None:
+        """Leave out the state of all keys of an operator but those for which ``keep`` returns true."""
+        self._kept[operator] = keep
 
     def bootstrap(
         self,
@@ -141,10 +148,10 @@ class SavepointBuilder:
         with self, savepoints.draft_savepoint(Path(path)) as draft:
             base = None if self._base is None else self._base.content
             handles = [handle for edited in self._edited.values() for handle in edited.snapshot(self._store)]
-            operators = write_canonical_state(handles, self._store, draft)
+            operators = write_canonical_state(handles, self._store, draft, self._select)
             in_flight: tuple[InFlightRows, ...] = ()
             if self._base is not None:
-                operators += write_canonical_state(self._untouched(), self._base.storage, draft)
+                operators += write_canonical_state(self._untouched(), self._base.storage, draft, self._select)
                 in_flight = self._base.content.in_flight
                 copy_in_flight(in_flight, self._base.storage, draft)
             savepoint = Savepoint(
@@ -179,6 +186,14 @@ class SavepointBuilder:
         self.close()
 
     # ------------------------------------------------------------ inside
+
+    def _select(self, operator: str, described: Mapping[str, Json], rows: Iterator[Row]) -> Iterator[Row]:
+        """Return the rows of the keys that are retained."""
+        if (keep := self._kept.get(operator)) is None:
+            return rows
+        layout = RowKeyCodec(descriptor_of(described))
+        places = ((row, layout.decode(row[0])) for row in rows)
+        return (row for row, place in places if keep(place if layout.is_single_part else place[0]))
 
     def _positions(self) -> dict[str, Positions]:
         """Return the base's positions; those of tables without the note that a dropped join has received their rows."""

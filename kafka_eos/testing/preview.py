@@ -26,7 +26,8 @@ from kafka_eos.plan import Plan, SinkNode, TimestampsNode
 from kafka_eos.plan.nodes import is_dead_letter_sink
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.rejections import RejectionHandler
-from kafka_eos.testing.run_local import HasPlan, run_plan
+from kafka_eos.testing.local_parts import HasPlan
+from kafka_eos.testing.run_local import run_plan
 
 _SHOWN: Final = 120
 """Characters of a value in a table."""

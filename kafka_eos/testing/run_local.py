@@ -14,35 +14,26 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from kafka_eos.abc.auditable import AuditableSource, SupportsLocalRun
-from kafka_eos.abc.services import RejectRow
-from kafka_eos.abc.state import StateBackend
+from kafka_eos.abc.auditable import AuditableSource
 from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, RawRecord
-from kafka_eos.plan import Plan, SinkNode, SourceNode, TableNode, TimestampsNode
+from kafka_eos.plan import Plan, SourceNode, TableNode, TimestampsNode
 from kafka_eos.protocol.watermarks import STEP
 from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, WatermarkSchedule
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
-from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
-from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing.in_place_changes import detect_in_place_changes
 from kafka_eos.testing.list_source import ListOrigin
+from kafka_eos.testing.local_parts import HasPlan, LocalClock, LocalRun, SinkOutput, open_states
 
 _EPOCH = Epoch(1)
 """The only one that a run has."""
 _Reject: TypeAlias = Callable[[RawRecord, Exception], None]
-
-
-class HasPlan(Protocol):
-    """Anything with a plan, such as a Pipeline."""
-
-    def plan(self) -> Plan: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +49,6 @@ class AdvanceClock:
     """An input item that moves the processing-time clock forward."""
 
     seconds: Seconds
-
-
-class LocalRun(dict[str, list[Any]]):
-    """The values that each sink got, by the name of the sink, in order. It is a dict, and equal to one.
-
-    ``written`` has, for sinks that encode, the records that they make of these values, without provenance: key, value,
-    headers, and timestamp (milliseconds since the Unix epoch, -1 for the time of sending).
-
-    ``late`` has the number of late rows, by the operator that met them. What became of them is the operator's choice: a
-    side output, a dead letter, or an error.
-    """
-
-    def __init__(self, sinks: Sequence[str]) -> None:
-        super().__init__({name: [] for name in sinks})
-        self.written: dict[str, list[RawRecord]] = {name: [] for name in sinks}
-        self.late: dict[str, int] = {}
 
 
 def run_local(
@@ -119,8 +94,8 @@ def run_plan(
     results = LocalRun([sink.name for sink in plan.sinks])
     with ExitStack() as closing:
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
-        outputs = {sink.name: _SinkOutput(sink, results) for sink in plan.sinks}
-        clock = _TestClock(wall_clock() if now is None else now)
+        outputs = {sink.name: SinkOutput(sink, results) for sink in plan.sinks}
+        clock = LocalClock(wall_clock() if now is None else now)
         pace = WatermarkSchedule(WITH_EACH_BATCH.every, clock.seconds)
         assigned: dict[str, list[str]] = {}
         unread = set(plan.deferred_sources)
@@ -130,7 +105,7 @@ def run_plan(
             first = {after.after for after in plan.sources if after.name not in unread}
             return assigned.get(source, ()) if source in unread | first else ()
 
-        backends = _backends(plan, directory, closing, clock.read)
+        backends = open_states(plan, directory, closing, clock.read, (), MemoryStorage())
         chain = make_chain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
@@ -164,20 +139,7 @@ def run_plan(
     return results
 
 
-@dataclass(slots=True)
-class _TestClock:
-    """The processing-time clock of a local run."""
-
-    now: int
-
-    def read(self) -> int:
-        return self.now
-
-    def seconds(self) -> float:
-        return self.now / 1000
-
-
-def _wait(seconds: float, clock: _TestClock, chain: OperatorChain, silent: Sequence[str]) -> None:
+def _wait(seconds: float, clock: LocalClock, chain: OperatorChain, silent: Sequence[str]) -> None:
     """Advance the clock while no source has records.
 
     ``silent``: sources with idleness detection, checked at each step.
@@ -234,30 +196,3 @@ def _raw(node: SourceNode, source: AuditableSource, item: TimestampedValue | Raw
             f"input {offset} of source {node.name!r} cannot be encoded by its codec: {error}. Give a value of the "
             "source's type, or the bytes as a RawRecord"
         ) from error
-
-
-class _SinkOutput:
-    """Collects what one sink gets."""
-
-    def __init__(self, node: SinkNode, results: LocalRun) -> None:
-        self._node, self._results = node, results
-        self.refuse: RejectRow
-
-    def __call__(self, batch: Batch[Any]) -> None:
-        if isinstance(self._node.sink, SupportsLocalRun):
-            batch, written = self._node.sink.written(batch, self._node.name, self.refuse)
-            self._results.written[self._node.name].extend(written)
-        self._results[self._node.name].extend(batch.values)
-
-
-def _backends(plan: Plan, directory: Path, closing: ExitStack, clock: Callable[[], int]) -> dict[str, StateBackend]:
-    """State of which the time is that of the run: it passes by ``AdvanceClock``."""
-    given: dict[str, Any] = {"clock": clock, "passing": clock}
-    backends: dict[str, StateBackend] = {}
-    for node in plan.nodes:
-        if node.stateful:
-            backends[node.name] = open_backend(
-                "memory", node.name, directory / node.name, range(MAX_KEY_GROUPS), (), MemoryStorage(), **given
-            )
-            closing.callback(backends[node.name].close)
-    return backends

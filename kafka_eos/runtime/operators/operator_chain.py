@@ -371,8 +371,7 @@ class OperatorChain:
                 if not node.is_dead_letter_sink and len(batch):
                     self._write(node, batch)
                 continue
-            worked = self.stats[node.name]
-            worked.rows_in += len(batch)
+            self.stats[node.name].rows_in += len(batch)
             if isinstance(node, UnionNode):
                 self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
             elif isinstance(node, LoopNode):
@@ -386,14 +385,18 @@ class OperatorChain:
             elif isinstance(node, ExchangeNode):
                 self._emit(node, batch)
             else:
-                began = perf_counter()
-                log_context.enter_operator(node.name)
-                out = self._operators[node.name].process(batch)
-                log_context.leave_operator()
-                worked.busy += perf_counter() - began
-                self._emit(node, out)
+                self._emit(node, self._process(node, batch))
                 if node.name in self._awaiting and self._awaiting[node.name].has_pending:
                     self.event_time.mark_active(node.name)
+
+    def _process(self, node: Node, batch: Batch[Any]) -> Batch[Any]:
+        """Return what an operator makes of a batch."""
+        began = perf_counter()
+        log_context.enter_operator(node.name)
+        out = self._operators[node.name].process(batch)
+        log_context.leave_operator()
+        self.stats[node.name].busy += perf_counter() - began
+        return out
 
     def _write(self, node: Node, batch: Batch[Any]) -> None:
         worked, began = self.stats[node.name], perf_counter()

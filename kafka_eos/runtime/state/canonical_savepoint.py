@@ -10,12 +10,12 @@ output again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka_eos._util import failpoints
 from kafka_eos.abc.state import InFlightRows, StateHandle
@@ -29,13 +29,16 @@ from kafka_eos.runtime.state.key_groups import GROUP_BYTES, MAX_KEY_GROUPS, key_
 from kafka_eos.runtime.state.local_keys import is_local
 from kafka_eos.runtime.state.row_store import Row
 from kafka_eos.runtime.state.schema_evolution import ATTRIBUTES, WATERMARKS, split_description
-from kafka_eos.runtime.state.stored_rows import HandleRows, open_handles
+from kafka_eos.runtime.state.stored_rows import open_handles
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_records import Manifest, index_files
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.savepoint_files import Savepoint, SavepointDraft, SavepointFiles
+
+RowSelector: TypeAlias = Callable[[str, Mapping[str, Json], Iterator[Row]], Iterator[Row]]
+"""Gets an operator, the description of one of its states, and the rows of that state."""
 
 
 def write_savepoint(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Savepoint:
@@ -135,23 +138,38 @@ def copy_in_flight(in_flight: Iterable[InFlightRows], source: CheckpointStorage,
         path.unlink()
 
 
+def keep_rows(operator: str, described: Mapping[str, Json], rows: Iterator[Row]) -> Iterator[Row]:
+    """Return all rows of a state."""
+    return rows
+
+
 def write_canonical_state(
-    handles: Iterable[StateHandle], source: CheckpointStorage, draft: SavepointDraft
+    handles: Iterable[StateHandle],
+    source: CheckpointStorage,
+    draft: SavepointDraft,
+    select: RowSelector = keep_rows,
 ) -> tuple[StateHandle, ...]:
-    """Write state rows to a savepoint in canonical format; rows stay in their key groups."""
+    """Write state rows to a savepoint in canonical format; rows stay in their key groups.
+
+    ``select`` returns those of the rows of a state that are written, in their order.
+    """
     by_operator = itertools.groupby(sorted(handles, key=attrgetter("operator")), key=attrgetter("operator"))
     return tuple(
-        handle for operator, found in by_operator for handle in _operator(operator, list(found), source, draft)
+        handle for operator, found in by_operator for handle in _operator(operator, list(found), source, draft, select)
     )
 
 
 def _operator(
-    operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, draft: SavepointDraft
+    operator: str,
+    handles: Sequence[StateHandle],
+    source: CheckpointStorage,
+    draft: SavepointDraft,
+    select: RowSelector,
 ) -> Iterator[StateHandle]:
     if len(handles) > 1 and any(map(is_local, handles)):
         # Only these handles say which subtask needs which of their keys.
         for handle in handles:
-            (alone,) = _operator(operator, [handle], source, draft)
+            (alone,) = _operator(operator, [handle], source, draft, select)
             yield replace(alone, key_groups=handle.key_groups)
         return
     size = 0 if any(map(is_local, handles)) else sum(file.size for handle in handles for file in handle.files)
@@ -160,7 +178,10 @@ def _operator(
     stored: list[list[FileRef]] = [[] for _ in range(parts)]
     with open_handles(handles, source, draft.work) as rows:
         for state in sorted(described):
-            for part, ref in _state(state, rows, draft, parts):
+            chosen = select(
+                operator, described[state], itertools.chain.from_iterable(each.scan(state) for each in rows)
+            )
+            for part, ref in _state(state, chosen, draft, parts):
                 stored[part].append(ref)
     states = tuple(described[name] for name in sorted(described))
     for part, refs in enumerate(stored):
@@ -188,15 +209,12 @@ def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
     return found
 
 
-def _state(
-    state: str, sources: Iterable[HandleRows], draft: SavepointDraft, parts: int
-) -> Iterator[tuple[int, FileRef]]:
+def _state(state: str, rows: Iterable[Row], draft: SavepointDraft, parts: int) -> Iterator[tuple[int, FileRef]]:
     """Store the rows of one state, one file per part with rows."""
 
     def part_of(row: Row) -> int:
         return 0 if parts == 1 else subtask_of(_group(row), parts)
 
-    rows = itertools.chain.from_iterable(source.scan(state) for source in sources)
     for part, found in itertools.groupby(rows, key=part_of):
         path = draft.work / memory.rows_file(state)
         with files.create_writer(path) as target:

@@ -1,0 +1,142 @@
+"""Writes a replayed epoch as a test: a fixture with its records and its state, and a pytest file beside it.
+
+The test expects what the fixture gives now, so it passes as written, unless the replay is stopped by a record. To turn
+a wrong output into a failing test, correct the expected row.
+
+Rule: the fixture has the state of the keys that the records touch, and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import pprint
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kafka_eos.core.errors import ConfigError, PoisonRecord
+from kafka_eos.core.ids import AppRef
+from kafka_eos.ops.epoch_replay.job_replay import JobReplay
+from kafka_eos.savepoints import SavepointBuilder
+from kafka_eos.testing.epoch_replay import ReplayedEpoch
+from kafka_eos.testing.replay_fixture import INPUT, STATE, FixtureInput, replay_fixture, write_input
+from kafka_eos.testing.traced_chain import format_place
+
+_TEST = '''"""Epoch {epoch} of job {job!r}, replayed from its records and its state in {directory}.
+
+Written by kafka-eos replay. The expected rows are those that the pipeline made when the file was written: correct the
+wrong ones, so that the test fails until the pipeline is fixed.
+"""
+
+from pathlib import Path
+
+from kafka_eos.testing import replay_fixture
+
+HERE = Path(__file__).parent
+
+
+def test_epoch_{epoch}() -> None:
+    run = replay_fixture(str(HERE / {app!r}), HERE / {directory!r})
+
+{body}'''
+
+
+@dataclass(frozen=True)
+class WrittenTest:
+    """The test that was written."""
+
+    path: Path
+    records: int
+    failure: str | None
+    """The error by which it fails; None if it passes."""
+    is_repeatable: bool
+    """Whether the replay of the fixture gave the same outputs and the same state as the replay before it."""
+
+
+def write_test(replay: JobReplay, app: AppRef, path: Path, records: Collection[str] | None = None) -> WrittenTest:
+    """Write the test. ``records``: only these records of the epoch, by topic, partition and offset.
+
+    Raises ConfigError if the file or the directory of its fixture exists already.
+    """
+    directory = path.with_suffix("")
+    if path.suffix != ".py" or not path.name.startswith("test_"):
+        raise ConfigError(f"--write-test {path}: pytest finds files that are named test_….py")
+    for taken in (path, directory):
+        if taken.exists():
+            raise ConfigError(f"{taken} exists already")
+    try:
+        directory.mkdir(parents=True, mode=0o700)  # it has data of the job's records
+        chosen = _choose(replay, records)
+        write_input(replay.plan, directory / INPUT, chosen)
+        _write_state(replay, directory / STATE, None if records is None else frozenset(records))
+        failure, run = None, None
+        try:
+            run = replay_fixture(replay.plan, directory)
+        except PoisonRecord as error:
+            failure = str(error)
+        body = _format_body(run)
+        text = _TEST.format(
+            epoch=replay.input.epoch,
+            job=replay.job,
+            directory=directory.name,
+            app=_format_app(app, path),
+            body=body,
+        )
+        path.write_text(text, encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    whole = replay.run
+    repeatable = records is not None or run is None or (run.outputs, run.changes) == (whole.outputs, whole.changes)
+    return WrittenTest(path, len(chosen.epoch.records), failure, repeatable)
+
+
+def _choose(replay: JobReplay, records: Collection[str] | None) -> FixtureInput:
+    chosen = [each for each in replay.input.records if records is None or each.raw.location in records]
+    return FixtureInput(
+        replay.job,
+        replay.start.at,
+        {source: list(splits) for source, splits in replay.start.splits.items()},
+        {source: list(splits) for source, splits in replay.start.excluded.items()},
+        replace(replay.input, records=chosen),
+    )
+
+
+def _write_state(replay: JobReplay, path: Path, records: frozenset[str] | None) -> None:
+    """Write the state that the records met: of operators with keys, that of the keys of their rows."""
+    with SavepointBuilder.from_snapshot(replay.start.state) as builder:
+        for node in replay.plan.nodes:
+            if node.keyed:
+                touched = _list_keys(replay, node.name, records)
+                builder.retain(node.name, lambda key, touched=touched: format_place(key) in touched)  # type: ignore[misc]
+        builder.write(path)
+
+
+def _list_keys(replay: JobReplay, operator: str, records: frozenset[str] | None) -> frozenset[str]:
+    """Return the keys, as text, of which an operator has got or emitted rows, or changed the state."""
+    steps = (step for step in replay.run.steps if step.operator == operator)
+    rows = (row for step in steps for row in (*step.rows, *step.out))
+    keys = {format_place(row.key) for row in rows if row.key is not None and (records is None or row.record in records)}
+    if records is None:
+        keys |= {format_place(change.key) for change in replay.changes if change.operator == operator}
+    return frozenset(keys)
+
+
+def _format_app(app: AppRef, path: Path) -> str:
+    """Return the pipeline as the test loads it: relative to the test's directory."""
+    relative = os.path.relpath(app.path, path.absolute().parent)
+    return relative if app.pipeline is None else f"{relative}:{app.pipeline}"
+
+
+def _format_body(run: ReplayedEpoch | None) -> str:
+    if run is None:
+        return "    assert run  # add what the outputs should be once the record is processed\n"
+    parts = {"outputs": run.outputs, "changes": run.changes} | ({"late": run.late} if run.late else {})
+    return "".join(f"    assert run.{name} == {_format(value)}\n" for name, value in parts.items())
+
+
+def _format(value: Any) -> str:
+    text = pprint.pformat(value, width=92, sort_dicts=False)
+    return text.replace("\n", "\n        ")

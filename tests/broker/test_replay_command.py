@@ -1,0 +1,146 @@
+"""An epoch of a job on a broker is replayed exactly: its rows, its state, and a test that is written from it."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kafka_eos.cli import app
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.devtools.broker.topics import RecordToSend, produce_records
+
+APP = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+
+def add(total, order):
+    if order["refund"]:
+        return total + order["amount"]  # should be -
+    return total + order["amount"]
+
+
+pipeline = Pipeline("{name}", retained_checkpoints=10)
+orders = pipeline.source(KafkaSource("{orders}", value=dict), name="orders")
+totals = orders.key_by(lambda order: order["user"], name="by-user").fold(name="total", init=int, step=add, state=int)
+totals.map(lambda pair: dict(user=pair[0], total=12 // (pair[1] - 99) and pair[1]), name="row").sink(
+    KafkaSink("{totals}", value=dict), name="totals"
+)
+"""
+
+
+def _order(user: str, amount: int, *, refund: bool = False) -> RecordToSend:
+    return RecordToSend(None, json.dumps({"user": user, "amount": amount, "refund": refund}).encode(), (), 0)
+
+
+class _Job:
+    """A job in a directory, and the command."""
+
+    def __init__(self, directory: Path, bootstrap: str, name: str, orders: str, totals: str) -> None:
+        self.directory, self.bootstrap, self._orders = directory, bootstrap, orders
+        self.app = directory / "orders.py"
+        self.app.write_text(APP.format(name=name, orders=orders, totals=totals))
+
+    def _options(self) -> list[str]:
+        return ["--bootstrap-servers", self.bootstrap, "--checkpoint-dir", str(self.directory / "checkpoints")]
+
+    def process(self, *orders: RecordToSend, rc: int = 0) -> None:
+        """Write orders, and run the job until it has read them."""
+        produce_records(Cluster(self.bootstrap), self._orders, orders)
+        command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *self._options()]
+        command += ["--checkpoint-interval", "30s", "--parallelism", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == rc, done.stdout + done.stderr
+
+    def replay(self, *arguments: str, rc: int = 0) -> dict[str, Any]:
+        command = ["replay", str(self.app), "--json", *self._options(), *arguments]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == rc, (done.output, done.exception)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+def _rows(steps: Sequence[dict[str, Any]]) -> list[tuple[list[Any], list[Any]]]:
+    return [([row["value"] for row in step["rows"]], [row["value"] for row in step["out"]]) for step in steps]
+
+
+def test_from_a_wrong_output_to_a_failing_test(tmp_path: Path, topic: Callable[..., str], bootstrap: str) -> None:
+    orders, totals = topic(), topic()
+    job = _Job(tmp_path, bootstrap, f"job-{orders}", orders, totals)
+    job.process(_order("ann", 5), _order("bob", 7))
+    job.process(_order("ann", 2, refund=True), _order("cid", 1))
+    newest = job.replay()["epoch"]
+    epochs = [job.replay("--epoch", str(epoch), "--from", "start") for epoch in range(1, newest + 1)]
+    first, second = (each for each in epochs if each["records"])
+
+    # exactly the records and the state of each epoch
+    assert all(each["equal"] for each in epochs)
+    by_name = {each["operator"]: each for each in second["operators"]}
+    refund = {"user": "ann", "amount": 2, "refund": True}
+    assert _rows(by_name["total"]["steps"]) == [
+        ([refund], [["ann", 7]]),
+        ([{"user": "cid", "amount": 1, "refund": False}], [["cid", 1]]),
+    ]
+    assert [step["rows"][0]["record"] for step in by_name["total"]["steps"]] == [f"{orders}/0/2", f"{orders}/0/3"]
+    assert [(each["key"], each["before"], each["after"]) for each in by_name["total"]["state"]] == [
+        ("ann", {"updates": 1, "accumulator": 5}, {"updates": 2, "accumulator": 7}),
+        ("cid", None, {"updates": 1, "accumulator": 1}),
+    ]
+    assert [each["key"] for each in first["operators"][2]["state"]] == ["ann", "bob"]
+    # the same from the stored checkpoint before the epoch, whose state is compared with that of the epoch
+    stored = job.replay("--epoch", str(second["epoch"]), "--operator", "total", "--key", "ann")
+    assert (stored["state_of_epoch"], stored["other_state"]) == (second["epoch"] - 1, [])
+    assert _rows(stored["operators"][0]["steps"]) == [([refund], [["ann", 7]])]
+
+    # the test passes as it is written, fails once the expected row is right, and passes once the pipeline is right
+    test = tmp_path / "tests" / "test_refund.py"
+    job.replay("--epoch", str(second["epoch"]), "--key", "ann", "--write-test", str(test))
+    _run_test(test)
+    written = test.read_text()
+    assert "{'user': 'ann', 'total': 7}" in written
+    test.write_text(written.replace("'total': 7}", "'total': 3}").replace("'accumulator': 7}", "'accumulator': 3}"))
+    with pytest.raises(AssertionError):
+        _run_test(test)
+    job.app.write_text(job.app.read_text().replace('total + order["amount"]  # should be -', 'total - order["amount"]'))
+    _run_test(test)
+
+    # the corrected code makes another state than the job has stored, and that is said
+    changed = job.replay("--epoch", str(second["epoch"]), rc=1)
+    assert [(each["key"], each["replayed"], each["stored"]) for each in changed["other_state"]] == [
+        ("ann", {"updates": 2, "accumulator": 3}, {"updates": 2, "accumulator": 7})
+    ]
+    assert "orders.py has changed since" in " ".join(changed["notes"])
+
+
+def test_the_record_that_stopped_the_job_is_a_failing_test(
+    tmp_path: Path, topic: Callable[..., str], bootstrap: str
+) -> None:
+    orders, totals = topic(), topic()
+    job = _Job(tmp_path, bootstrap, f"job-{orders}", orders, totals)
+    job.process(_order("ann", 90), _order("ann", 9), rc=2)
+
+    found = job.replay("--epoch", "1", rc=1)
+
+    assert found["failure"]["record"] == f"{orders}/0/1"
+    assert found["failure"]["operator"] == "row"
+    test = tmp_path / "test_stop.py"
+    job.replay("--epoch", "1", "--write-test", str(test), rc=1)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"the record at {orders}/0/1" in done.stdout
+
+
+def _run_test(test: Path) -> None:
+    """Call the functions that pytest finds in a file."""
+    for name, function in runpy.run_path(str(test)).items():
+        if name.startswith("test_"):
+            function()
