@@ -298,7 +298,8 @@ def test_ids_that_inputs_and_outputs_do_not_share_are_of_two_things() -> None:
     question = TopicAuditOptions("host:1", ("i",), ("t",), "$.x")
     unlike, alike = (IdComparison({}, {}, shared, 0, 0) for shared in (0, 1))
 
-    assert ["no output has the id of an input"] == [text.split(":")[0] for text in _unrelated(question, unlike, (4, 4))]
+    reasons = _unrelated(question, unlike, (4, 4))
+    assert ["no output has the id of an input"] == [text.split(",")[0] for text in reasons]
     assert [] == _unrelated(question, alike, (4, 4)) == _unrelated(question, unlike, (4, 0))
 
 
