@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,6 +19,9 @@ from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.core.records import RawRecord
 from kafka_eos.monitoring.terminal.live_view import open_stdout_console
 from kafka_eos.plan import Plan
+
+_STEP: Final = 100
+"""Milliseconds between the timestamps that lines of a file get as records."""
 
 
 def preview(
@@ -51,7 +55,7 @@ def preview(
     program = load_program(AppRef.parse(app))
     cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
     settings = Settings.resolve(code=program.code_settings, cli=cli)
-    show_error_messages(settings.show_error_messages)
+    show_error_messages(True)  # they may quote a record, which is shown anyway
     plan = program.plan()
     found = run_preview(plan, _read_inputs(plan, settings, start or ["newest"], records))
     console = open_stdout_console()
@@ -70,7 +74,7 @@ def _read_inputs(plan: Plan, settings: Settings, given: list[str], count: int) -
     context = JobContext(plan.name, Term(0), settings.connector_defaults())
     if len(given) == 1 and (start := _parse_start(given[0])) is not None:
         return {**sample_inputs(plan, context, count, start)}
-    names = [source.name for source in plan.sources]
+    names, began = [source.name for source in plan.sources], int(time.time() * 1000)
     inputs: dict[str, Any] = {}
     for name, lines in read_lines(given, names, "--from").items():
         node = next(source for source in plan.sources if source.name == name)
@@ -78,7 +82,9 @@ def _read_inputs(plan: Plan, settings: Settings, given: list[str], count: int) -
             raise ConfigError(f"--from: source {name!r} has no codec that decodes lines; its values are not JSON")
         logs = node.source.audit_logs(context, ())
         topic = logs[0][0] if logs else name
-        inputs[name] = [RawRecord(topic, 0, at, -1, None, line, ()) for at, line in enumerate(lines[:count])]
+        inputs[name] = [
+            RawRecord(topic, 0, at, began + at * _STEP, None, line, ()) for at, line in enumerate(lines[:count])
+        ]
     return inputs
 
 

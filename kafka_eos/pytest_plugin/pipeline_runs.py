@@ -24,6 +24,7 @@ from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.core.provenance import HEADER
 from kafka_eos.core.records import RawRecord
 from kafka_eos.devtools.broker.topics import (
+    KEEP_OLD_RECORDS,
     RecordToSend,
     consume_records,
     create_topics,
@@ -118,7 +119,7 @@ class PipelineRunner:
 
     def _create(self, cluster: Cluster, names: set[str]) -> None:
         if missing := sorted(names - list_topics(cluster).keys()):
-            create_topics(cluster, missing, 1)
+            create_topics(cluster, missing, 1, KEEP_OLD_RECORDS)
             self._created.setdefault(cluster.bootstrap, []).extend(missing)
 
 

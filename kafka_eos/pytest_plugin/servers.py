@@ -21,8 +21,6 @@ from kafka_eos.devtools.postgres import PostgresServer, create_server_directory
 
 AUTO: Final = "auto"
 _KINDS: Final = (AUTO, "local", "testcontainers")
-_KEEP_OLD_RECORDS: Final = {"log.retention.ms": "-1"}
-"""Tests write records with timestamps of long ago, which a broker would delete."""
 
 
 def choose(option: str | None, variable: str, flag: str, example: str) -> str:
@@ -40,7 +38,7 @@ def open_broker(option: str | None, make_directory: Callable[[], Path]) -> Itera
 
     @contextmanager
     def local() -> Iterator[str]:
-        with Broker(make_directory(), overrides=_KEEP_OLD_RECORDS) as broker:
+        with Broker(make_directory()) as broker:
             yield broker.bootstrap
 
     with ExitStack() as servers:

@@ -16,6 +16,7 @@ from kafka_eos.codecs import codec_for
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.core.records import RawRecord
 from kafka_eos.devtools.broker.topics import (
+    KEEP_OLD_RECORDS,
     RecordToSend,
     consume_records,
     create_topics,
@@ -77,7 +78,7 @@ class TopicFactory:
     def __call__(self, name: str | None = None, *, partitions: int = 1) -> TestTopic:
         """Create a topic; without a name, one that no other test has. Raise ConfigError if it exists."""
         name = name or f"{self._stem}-{uuid4().hex[:8]}"
-        create_topics(self._cluster, [name], partitions)
+        create_topics(self._cluster, [name], partitions, KEEP_OLD_RECORDS)
         self._created.append(name)
         return TestTopic(self._cluster, name)
 

@@ -109,6 +109,9 @@ class Preview:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._table()
+        if self.at_end:
+            rows = ", ".join(f"{step.operator} ({len(step.values)})" for step in self.at_end)
+            yield Text(f"rows after the last record: {rows}")
         yield self._operators()
 
     def _table(self) -> Table:

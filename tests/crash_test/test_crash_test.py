@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.devtools.broker.topics import RecordToSend, produce_records
 from tests.crash_test import planted
 
 pytestmark = [pytest.mark.xdist_group("crash-test"), pytest.mark.timeout(1200)]
@@ -86,3 +91,36 @@ def test_outputs_outside_of_the_test_are_refused(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stdout + done.stderr
     assert "--files VARIABLE" in done.stderr and "--write-outputs" in done.stderr
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+@pytest.mark.spark
+def test_on_a_given_broker_with_a_sample_of_its_topic_nothing_is_left_there(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], observer: AdminClient
+) -> None:
+    """The topic of the pipeline is the one that is sampled, so it needs another broker: it is refused there."""
+    real, name = topic(partitions=3), f"crash-{uuid4().hex[:8]}"
+    order = {"user": "ann", "amount": 1, "status": "paid"}
+    records = [RecordToSend(b"ann", json.dumps({**order, "amount": n}).encode()) for n in range(500)]
+    produce_records(Cluster(bootstrap), real, records)
+
+    refused = crash(tmp_path, planted.CORRECT.replace('"orders"', f'"{real}"'), "--quick", "-b", bootstrap)
+    assert refused.returncode == 2 and f"{real} exist on" in refused.stderr
+
+    program = planted.CORRECT.replace('"orders"', f'"{name}-in"').replace('"totals"', f'"{name}-out"')
+    done = crash(tmp_path, program.replace('Pipeline("planted")', f'Pipeline("{name}")'), "--quick", "-b", bootstrap)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [each for each in observer.list_topics(timeout=20).topics if each.startswith(name)] == []
+
+    sampled = crash(
+        tmp_path,
+        planted.CORRECT.replace('"orders"', f'"{real}"'),
+        "--quick",
+        "--input",
+        "topic",
+        "--sample-from",
+        bootstrap,
+    )
+    assert sampled.returncode == 0, sampled.stdout + sampled.stderr
+    assert f"500 records of {real} on {bootstrap}" in sampled.stdout + sampled.stderr

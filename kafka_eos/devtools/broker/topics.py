@@ -5,7 +5,7 @@ Rule: these functions are for trying a pipeline by hand and for tests; only comm
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -62,9 +62,15 @@ def list_topics(cluster: Cluster) -> dict[str, int]:
     return {name: len(of.partitions) for name, of in sorted(found.items()) if not name.startswith("__")}
 
 
-def create_topics(cluster: Cluster, names: Sequence[str], partitions: int) -> None:
+KEEP_OLD_RECORDS: Final[Mapping[str, str]] = {"retention.ms": "-1"}
+"""The configuration of topics for tests, whose records may have timestamps of long ago."""
+
+
+def create_topics(
+    cluster: Cluster, names: Sequence[str], partitions: int, config: Mapping[str, str] | None = None
+) -> None:
     """Create topics with the cluster's default number of replicas. Raises ConfigError, also if one exists."""
-    wanted = [NewTopic(name, num_partitions=partitions) for name in names]
+    wanted = [NewTopic(name, num_partitions=partitions, config=dict(config or {})) for name in names]
     admin = AdminClient(_config(cluster))  # a name keeps it alive: its futures fail without it
     for name, done in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be created"):

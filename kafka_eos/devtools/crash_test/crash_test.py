@@ -28,7 +28,7 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.broker.topics import create_topics, delete_topics, list_topics
+from kafka_eos.devtools.broker.topics import KEEP_OLD_RECORDS, create_topics, delete_topics, list_topics
 from kafka_eos.devtools.crash_test import directory as places
 from kafka_eos.devtools.crash_test.code_checks import CodeFinding, CodeReport, check_code
 from kafka_eos.devtools.crash_test.directory import CrashTestDirectory
@@ -99,11 +99,7 @@ class _CrashTest:
         ]
         self._facts = TestFacts(options, self._faults, self._load.description, tuple(outputs), missing)
         self._view = CrashTestView(console, self._watcher, self._facts, self._load.count)
-        self._broker = (
-            None
-            if options.bootstrap
-            else Broker(home.broker, options.port, {"log.retention.ms": "-1"}, daemon=options.keep_broker)
-        )
+        self._broker = None if options.bootstrap else Broker(home.broker, options.port, daemon=options.keep_broker)
         self._last_fault_epochs = 0
         self._finished = False
 
@@ -229,7 +225,7 @@ class _CrashTest:
                 f"{', '.join(existing)} exist on {self._bootstrap}; a crash test writes only topics that it creates. "
                 "Use another broker, or leave out --bootstrap-servers for one of its own"
             )
-        create_topics(cluster, sorted(wanted), self._options.partitions)
+        create_topics(cluster, sorted(wanted), self._options.partitions, KEEP_OLD_RECORDS)
         if self._broker is None:
             self._cleanup.callback(delete_topics, cluster, sorted(wanted))
 

@@ -31,6 +31,8 @@ class Template:
     summary: str
     topics: tuple[str, ...]
     record: str
+    inputs: tuple[str, ...] = ("orders",)
+    """The sources, each with a file of samples."""
     extras: str = "broker"
     services: str = ""
     environment: str = ""
@@ -44,6 +46,7 @@ class Template:
             "PROJECT_SUMMARY": self.summary,
             "PROJECT_TOPICS": " ".join(self.topics),
             "PROJECT_INPUT_TOPIC": self.topics[0],
+            "PROJECT_SAMPLES": " ".join(f"--from {name}=samples/{name}.jsonl" for name in self.inputs),
             "PROJECT_RECORD": self.record,
             "PROJECT_EXTRAS": self.extras,
             "PROJECT_SERVICES": self.services,
@@ -68,6 +71,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
         "Orders with their payments of the next ten minutes, and unpaid orders: two streams in event time.",
         ("orders", "payments", "paid-orders", "unpaid-orders", "rejected-orders", "rejected-payments"),
         '{"id": "a", "total": 30}',
+        inputs=("orders", "payments"),
     ),
     "postgres": Template(
         "The newest total of each user in a table of PostgreSQL, and every total in a topic, in the same epoch.",
@@ -82,6 +86,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
         "Purchases as Parquet files, in a directory per day.",
         ("purchases", "rejected-purchases"),
         '{"user": "ann", "amount": 5, "at": "2026-01-01T12:00:00Z"}',
+        inputs=("purchases",),
         extras="parquet",
         environment="      LAKE: /var/lib/kafka-eos/lake\n",
         servers=" --files LAKE",

@@ -17,7 +17,8 @@ from kafka_eos.devtools.project import TEMPLATES, create_project
 def test_the_unit_tests_of_a_new_project_pass(template: str, tmp_path: Path) -> None:
     files = create_project(tmp_path / "shop", template)
 
-    assert {str(file.relative_to(tmp_path / "shop")) for file in files} == {
+    samples = {f"samples/{name}.jsonl" for name in TEMPLATES[template].inputs}
+    assert {str(file.relative_to(tmp_path / "shop")) for file in files} - samples == {
         *(".dockerignore", ".gitignore", ".github/workflows/test.yml", "Dockerfile", "README.md", "compose.yaml"),
         *("models.py", "pipeline.py", "pyproject.toml", "tests/test_on_broker.py", "tests/test_pipeline.py"),
         "wheels/.gitkeep",
@@ -26,6 +27,8 @@ def test_the_unit_tests_of_a_new_project_pass(template: str, tmp_path: Path) -> 
     compose = yaml.safe_load((tmp_path / "shop/compose.yaml").read_text())
     assert {"kafka", "topics", "job"} <= compose["services"].keys()
     assert yaml.safe_load((tmp_path / "shop/.github/workflows/test.yml").read_text())["jobs"]["test"]["steps"]
+    program = (tmp_path / "shop/pipeline.py").read_text()
+    assert [name for name in TEMPLATES[template].inputs if f'KafkaSource("{name}"' not in program] == []
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_pipeline.py"]
     done = subprocess.run(command, cwd=tmp_path / "shop", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
