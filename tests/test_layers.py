@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, str] = {
     # What runs a plan
     "runtime": "core _util abc config codecs protocol plan storage",
     "savepoints": "core abc codecs protocol storage runtime",
-    "testing": "core abc codecs protocol plan storage runtime savepoints",
+    "testing": "core _util abc codecs protocol plan storage runtime savepoints",
     "coordination": "core _util abc config protocol plan storage runtime",
     "monitoring": "core _util abc protocol storage coordination",
     "embedded": "core _util config protocol plan storage runtime coordination",

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from kafka_eos._util.printable_text import printable
 from kafka_eos.abc.auditable import SampleStart, SupportsSampling
 from kafka_eos.abc.context import JobContext
 from kafka_eos.core.error_messages import describe_error
@@ -140,7 +141,7 @@ class Preview:
         console = Console(width=200)
         with console.capture() as captured:
             console.print(self)
-        return captured.get()
+        return printable(captured.get(), keep="\n")
 
     def _repr_html_(self) -> str:
         rows = "".join(

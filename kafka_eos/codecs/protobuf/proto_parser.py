@@ -54,7 +54,7 @@ def parse_proto(text: str, name: str) -> FileDescriptorProto:
     try:
         return _Parser(text, name).file
     except RecursionError:
-        raise ValueError("no usable Protobuf schema: it is nested too deeply") from None
+        raise ValueError("not a usable Protobuf schema: it is nested too deeply") from None
 
 
 class _Parser:
@@ -83,7 +83,7 @@ class _Parser:
             yield ""
 
     def _wrong(self, what: str) -> ValueError:
-        return ValueError(f"no usable Protobuf schema: line {self._line}: {what}")
+        return ValueError(f"not a usable Protobuf schema: line {self._line}: {what}")
 
     def _take(self) -> str:
         token = self._token

@@ -299,11 +299,11 @@ def test_a_bad_record_is_its_own_fault(registry: Registry, data: Callable[[bytes
     [
         ("message Order {", "it ends too early"),
         (proto3("message Order { Gone gone = 1; }"), "Gone"),
-        (proto3("message Order { int32 a = 1; int32 b = 1; }"), "no usable Protobuf schema"),
-        (proto3("message Order { int32 a = 0; }"), "no usable Protobuf schema"),
+        (proto3("message Order { int32 a = 1; int32 b = 1; }"), "not a usable Protobuf schema"),
+        (proto3("message Order { int32 a = 0; }"), "not a usable Protobuf schema"),
         ('edition = "2023"; message Order {}', "editions are not read"),
         ("message Order { " * 5000, "nested too deeply"),
-        ("AAAA", "no usable Protobuf schema"),
+        ("AAAA", "not a usable Protobuf schema"),
     ],
 )
 def test_a_schema_that_is_none_is_the_records_fault(registry: Registry, text: str, said: str) -> None:

@@ -111,3 +111,13 @@ def test_values_are_escaped_in_html() -> None:
 def test_a_source_that_cannot_be_read_without_a_job_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="--from numbers=FILE"):
         timed().preview()
+
+
+def test_control_characters_of_records_are_escaped_in_texts_and_pages() -> None:
+    pipeline = Pipeline("p")
+    pipeline.source(ListSource([]), name="in").map(str, name="text").sink(MemorySink(), name="out")
+
+    found = pipeline.preview(inputs={"in": ["\x1b]0;owned\x07<script>"]})
+
+    assert "\x1b" not in str(found)
+    assert "<script>" not in found._repr_html_()
