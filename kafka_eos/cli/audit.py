@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_
 from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.provenance import find_input_record
 from kafka_eos.monitoring.terminal.live_view import console, print_message
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def audit(
         verdict = run_audit(
             pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or (), master=master
         )
-    exit_with_verdict(verdict, report_dir)
+    exit_with_verdict(verdict, report_dir, app=app)
 
 
 def topics(
@@ -199,13 +201,19 @@ def conclude_on_error(what: str, report_dir: Path) -> Iterator[Callable[[str], N
         exit_with_verdict(ReportWriter(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
 
 
-def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0) -> NoReturn:
-    """Print the verdict and end the command with its exit code, or with ``at_least`` if that is not 0."""
+def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0, app: str | None = None) -> NoReturn:
+    """Print the verdict and end the command with its exit code, or with ``at_least`` if that is not 0.
+
+    ``app``: the pipeline, for the command that replays the epoch of a finding.
+    """
     echo(verdict.headline)
     for finding in verdict.findings:
         echo(f"\n{finding.check.question} {finding.count:,} found, the first:")
         for offender in finding.examples:
             echo(f"  {offender}")
+        records = [record for each in finding.examples if (record := find_input_record(each.detail)) is not None]
+        if app is not None and records:
+            echo(f"  what made the first one: kafka-eos replay {app} --record {shlex.quote(records[0])}")
     if verdict.performed:
         for check, reason in verdict.skipped.items():
             echo(f"not checked, {check.value}: {reason}")

@@ -10,6 +10,7 @@ import typer
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job_storage
 from kafka_eos.cli.output import echo, echo_json
+from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafka_eos.core.errors import PoisonRecord
@@ -25,6 +26,12 @@ def replay(
         typer.Option(
             help="Number of the epoch. One more than the newest is the epoch that was not decided, for example because "
             "a record stopped the job. Default: the newest."
+        ),
+    ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            help="Input record, `orders/0/17`: replay the epoch that read it, and show only what became of this record."
         ),
     ] = None,
     begin: Annotated[
@@ -65,6 +72,8 @@ def replay(
     process, so `breakpoint()` works in them. The job is not contacted and may be running. Exit code 0 if nothing
     differs, 1 if something does or a record stops the replay, 2 if the epoch cannot be replayed.
 
+    Example: `kafka-eos replay orders.py --record orders/0/17`
+
     Example: `kafka-eos replay orders.py --epoch 42 --key ann`
 
     Example: `kafka-eos replay orders.py --epoch 42 --key ann --write-test tests/test_epoch_42.py`
@@ -73,10 +82,12 @@ def replay(
     from kafka_eos.ops.epoch_replay.pytest_writer import write_test as write
     from kafka_eos.ops.epoch_replay.replay_report import ReplayView
 
+    if record is not None and (epoch is not None or key is not None):
+        raise ConfigError("--record selects the epoch and the rows: omit --epoch and --key")
     program, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     storage = open_job_storage(settings, program.name)
-    found = replay_epoch(program, settings, storage, epoch, begin)
-    view = ReplayView(found, operator, key, None if as_json else rows)
+    found = replay_epoch(program, settings, storage, epoch, begin, record)
+    view = ReplayView(found, operator, key, record, None if as_json else rows)
     if as_json:
         echo_json(view.encode())
     else:

@@ -54,6 +54,12 @@ _TEXT = re.compile(
 )
 
 
+_IDENTITY: Final = re.compile(
+    rf"[^/\s]+/(?P<topic>{ENCODED_NAME})/(?P<partition>\d+)/(?P<offset>\d+)/\d+\.\d+", re.ASCII
+)
+"""The part of a text that names an output, within a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """A parsed provenance text. ``str`` formats it again."""
@@ -135,6 +141,17 @@ def format_provenance(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
     if batch.updates is None:
         return texts
     return [f"{text}/{update}" for text, update in zip(texts, batch.updates, strict=True)]
+
+
+def find_input_record(text: str) -> str | None:
+    """Return the input record of the first output that a text names by its identity, as topic, partition and offset.
+
+    None if it names none, or one of a timer.
+    """
+    for found in _IDENTITY.finditer(text):
+        if found["topic"] not in (TIMERS, PROCESSING_TIMERS):
+            return f"{unquote(found['topic'])}/{found['partition']}/{found['offset']}"
+    return None
 
 
 def parse_provenance(text: str) -> Provenance:

@@ -76,16 +76,22 @@ class JobReplay:
 
 
 def replay_epoch(
-    program: Program, settings: Settings, storage: JobStorage, epoch: int | None, begin: str | None
+    program: Program,
+    settings: Settings,
+    storage: JobStorage,
+    epoch: int | None,
+    begin: str | None,
+    record: str | None = None,
 ) -> JobReplay:
-    """Replay an epoch of a job; None means the newest one that was decided.
+    """Replay an epoch of a job: that of ``record``, an input record, or the newest one if neither is given.
 
     ``begin``: a savepoint to begin with, or "start" for the job's first epoch; None for the newest stored state.
     Raises ConfigError if its state or its input is not available any more.
     """
     plan = program.plan()
     stored = StoredEpochs.read(storage, plan.name, settings.checkpoint_location(plan.name))
-    epoch = stored.newest if epoch is None else epoch
+    if epoch is None:
+        epoch = stored.newest if record is None else stored.find_epoch(record)
     state = stored.find_start(plan.name, epoch, begin)
     between, entry = stored.list_between(state.epoch, epoch), stored.entries.get(epoch)
     identity = state.content.identity

@@ -26,6 +26,8 @@ class ReplayView:
     replay: JobReplay
     operator: str | None = None
     key: str | None = None
+    record: str | None = None
+    """Topic, partition and offset of the only record that is shown."""
     most: int | None = None
     """The number of steps and of state entries that are shown of each operator; None for all."""
 
@@ -38,7 +40,9 @@ class ReplayView:
 
     @property
     def records(self) -> frozenset[str]:
-        """Return the input records from which rows of the key were made."""
+        """Return the input records that are shown: those from which rows of the key were made."""
+        if self.record is not None:
+            return frozenset([self.record])
         steps = self.replay.run.steps
         rows = (row for step in steps for row in (*step.rows, *step.out))
         return frozenset(row.record for row in rows if row.key is not None and format_place(row.key) == self.key)
@@ -52,16 +56,19 @@ class ReplayView:
 
     def list_steps(self, operator: str) -> list[TraceStep]:
         steps = [step for step in self.replay.run.steps if step.operator == operator]
-        if self.key is None:
+        if self.key is None and self.record is None:
             return steps
         wanted = self.records
         return [step for step in steps if any(self._is_wanted(row, wanted) for row in (*step.rows, *step.out))]
 
     def _is_wanted(self, row: TracedRow, records: Collection[str]) -> bool:
-        return row.record in records or (row.key is not None and format_place(row.key) == self.key)
+        return row.record in records or (self.key is not None and format_place(row.key) == self.key)
 
     def list_changes(self, operator: str) -> list[StateChange]:
         changes = [change for change in self.replay.changes if change.operator == operator]
+        if self.record is not None:
+            keys = {format_place(row.key) for step in self.list_steps(operator) for row in (*step.rows, *step.out)}
+            return [change for change in changes if format_place(change.key) in keys]
         return [change for change in changes if self.key is None or self._has_key(change)]
 
     def _has_key(self, change: StateChange) -> bool:

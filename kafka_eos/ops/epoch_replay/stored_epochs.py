@@ -16,7 +16,8 @@ from typing import Any
 from kafka_eos.coordination import job_history
 from kafka_eos.coordination.terms import gather_from_outside
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.ids import EpochId
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Position
 from kafka_eos.protocol.recovery import decided_epochs
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.savepoints import Snapshot
@@ -58,6 +59,30 @@ class StoredEpochs:
     @property
     def newest(self) -> int:
         return max(self.entries)
+
+    def find_epoch(self, record: str) -> int:
+        """Return the epoch that read a record, given as topic, partition and offset; or the one that will read it.
+
+        Raises ConfigError if no epoch has.
+        """
+        split, _, offset = record.rpartition("/")
+        if not offset.isdigit():
+            raise ConfigError(f"--record {record}: give topic, partition and offset of an input record: orders/0/17")
+        found = [
+            number
+            for number, entry in self.entries.items()
+            for positions in entry.sources.values()
+            if split in positions and _is_read(int(offset), positions[SplitId(split)])
+        ]
+        known = {name for positions in self.entries[self.newest].sources.values() for name in positions}
+        if not found and split in known:
+            return self.newest + 1
+        if not found or min(found) == min(self.entries):
+            raise ConfigError(
+                f"no known epoch of the job has read {record}: the job's records begin with epoch {min(self.entries)}, "
+                f"and it reads {', '.join(sorted(known)) or 'nothing'}"
+            )
+        return min(found)
 
     def open_state(self, epoch: int) -> Snapshot:
         """Return the state of a stored epoch."""
@@ -142,6 +167,12 @@ class StoredEpochs:
             elif event.get("event") == "recovered" and event.get("term") == entry.id.term.n:
                 ran = code
         return sorted(name for name, digest in files.items() if name in ran and ran[name] != digest)
+
+
+def _is_read(offset: int, end: Position) -> bool:
+    """Return whether a record is before the end of an epoch, by its offset or its row in a file."""
+    limit = end.get("offset", end.get("row"))
+    return end.get("done") is True or (isinstance(limit, int) and offset < limit)
 
 
 def _format_ranges(numbers: list[int]) -> str:

@@ -10,6 +10,7 @@ from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import (
     Provenance,
     extend_branches,
+    find_input_record,
     format_provenance,
     number_outputs,
     parse_provenance,
@@ -119,3 +120,21 @@ def test_prefix_is_what_rows_of_a_partition_share() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a provenance"):
         parse_provenance(text)
+
+
+@given(provenances)
+def test_the_input_record_of_an_output_is_found_in_a_sentence_about_it(output: Provenance) -> None:
+    found = find_input_record(f"totals/0/3: the recompute does not produce {output.identity}: 17.5/3")
+
+    assert found == (
+        None
+        if output.topic in ("timers", "processing-timers")
+        else f"{output.topic}/{output.partition}/{output.offset}"
+    )
+
+
+def test_a_sentence_may_name_no_input_record() -> None:
+    assert find_input_record("epoch 3 has 4 outputs, but 5 are visible in totals/0/3") is None
+    firing = "windows/timers/93/1700000000099/0.4711-815-0"
+    assert find_input_record(firing) is None
+    assert find_input_record(f"{firing}, orders/orders/0/17/0.0/4") == "orders/0/17"
