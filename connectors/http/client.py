@@ -1,7 +1,10 @@
 """One HTTP receiver, and the requests to it.
 
-Rule: a response is judged by its status. Its body may be cut off, undecodable or endless; only an error before the
+Rule: a response is judged by its status. Its body may be cut off, compressed or endless; only an error before the
 status counts as no response. ``responses`` classifies the responses.
+
+Rule: a body is never decompressed. A few kilobytes that were compressed several times take hours to decompress, and
+may produce no output at all, so that no limit on the output ends it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ PROVENANCE: Final = "Kafka-Eos-Provenance"
 _SHOWN: Final = 200
 _MOST_BYTES: Final = 65_536
 """A longer body is not read to its end: the connection is closed, not reused."""
+_UNCOMPRESSED: Final[Mapping[str, str]] = {"Accept-Encoding": "identity"}
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 """The syntax of header names and values: RFC 9110, sections 5.1 and 5.5."""
@@ -106,6 +110,7 @@ class HttpDeliveryClient:
         """Send a request. Raise Retryable if there is no response."""
         headers = {
             "Content-Type": "application/json",
+            **_UNCOMPRESSED,
             **self._headers,
             KEY: message.key,
             PROVENANCE: message.provenance,
@@ -114,7 +119,7 @@ class HttpDeliveryClient:
 
     def check_reachable(self) -> None:
         """Raise Retryable if the address does not respond. Any response is accepted; the request changes nothing."""
-        self._ask("HEAD", self._headers, None)
+        self._ask("HEAD", {**_UNCOMPRESSED, **self._headers}, None)
 
     def close(self) -> None:
         if "_client" in self.__dict__:
@@ -130,7 +135,7 @@ class HttpDeliveryClient:
             with client.stream(method, self._url, headers=headers, content=body, timeout=self._timeout) as got:
                 status, retry_after, start, length = got.status_code, got.headers.get("Retry-After", ""), b"", 0
                 arrived.append(HttpResponse(status, retry_after, ""))
-                for chunk in got.iter_bytes():
+                for chunk in got.iter_raw():
                     start, length = (start + chunk)[:_SHOWN], length + len(chunk)
                     arrived[0] = HttpResponse(status, retry_after, " ".join(start.decode(errors="replace").split()))
                     if length > _MOST_BYTES:

@@ -29,6 +29,8 @@ _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 _NOT_ITS_OWN: Final = (None, -1, HTTPStatus.BAD_REQUEST)
 """Codes of rejections that do not come from a registry, which has its own codes."""
 _NO_COMPATIBILITY: Final = 40408
+MAX_SCHEMA_ID: Final = (1 << 31) - 1
+"""The largest id of a schema. Confluent's registry has no page for a larger one, as for any wrong address."""
 _NOT_THERE: Final = (40401, 40402, 40403, 40400)
 """A registry's own codes: no such subject, version, schema; the last one is that of ``mock://``."""
 
@@ -66,6 +68,10 @@ class IncompatibleSchema(ConfigError):
     def __init__(self, url: str, subject: str, reason: str) -> None:
         super().__init__(f"subject {subject!r} of the schema registry {url} rejects the schema: {reason}")
         self.subject, self.reason = subject, reason
+
+
+class _NoSuchPage(ConfigError):
+    """The server does not have the requested path, or is not a registry."""
 
 
 class _InvalidResponse(Exception):
@@ -129,7 +135,12 @@ class Registry:
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema | None:
         """Return the schema of a globally unique id; None if there is none, or if the registry has no such ids."""
-        return self._of_id(guid, lambda client: client.get_schema_by_guid(guid))
+        try:
+            return self._of_id(guid, lambda client: client.get_schema_by_guid(guid))
+        except _NoSuchPage:
+            # Only Confluent's newer registries have such ids. Any registry has an answer about a number.
+            self.schema(MAX_SCHEMA_ID)
+            return None
 
     def _of_id(self, schema_id: int | str, ask: Callable[[Any], Any]) -> RegisteredSchema | None:
         with self._answering(f"schema {schema_id}") as client:
@@ -225,7 +236,8 @@ class Registry:
             status = error.http_status_code
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (*_LATER, *self._refused_for_now):
                 raise RegistryUnavailable(message) from None
-            raise ConfigError(_advised(message, status)) from None
+            kind = _NoSuchPage if status == HTTPStatus.NOT_FOUND else ConfigError
+            raise kind(_advised(message, status)) from None
         except (httpx2.RequestError, OSError) as error:
             raise RegistryUnavailable(f"the schema registry {self.url} does not respond to {what}: {error!r}") from None
         except errors.OAuthTokenError as error:

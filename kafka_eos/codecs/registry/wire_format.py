@@ -17,7 +17,12 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from kafka_eos.abc.codec import Codec, SchemaComparison
 from kafka_eos.codecs.batch_functions import BatchDecoder, BatchEncoder
 from kafka_eos.codecs.registry.decoder_cache import DecoderCache
-from kafka_eos.codecs.registry.registry_client import IncompatibleSchema, RegisteredSchema, Registry
+from kafka_eos.codecs.registry.registry_client import (
+    MAX_SCHEMA_ID,
+    IncompatibleSchema,
+    RegisteredSchema,
+    Registry,
+)
 from kafka_eos.codecs.registry.schema_registration import (
     ReferenceNotRegistered,
     UnregisteredSchema,
@@ -292,4 +297,6 @@ class RegistryCodec(Codec[T]):
                 'id_in="header" if a record header contains the id'
             )
         schema_id = int.from_bytes(prefix[1:], "big")
+        if schema_id > MAX_SCHEMA_ID:
+            raise UnfitValue(f"{schema_id} is not a schema id: the largest one is {MAX_SCHEMA_ID}")
         return schema_id, partial(self._registry.schema, schema_id)

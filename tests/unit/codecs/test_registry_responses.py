@@ -101,6 +101,34 @@ def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock
     assert ErrorRules().classify(raised.value) is fault
 
 
+NO_PAGE = (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')
+"""Of a registry for a path that it does not have, and for a number that is none of Java's."""
+
+
+def test_a_number_that_no_schema_has_is_the_records_fault_and_takes_no_request() -> None:
+    with Answering(lambda request: NO_PAGE) as server:
+        for number in (b"\x80\0\0\0", b"\xff\xff\xff\xff"):
+            with pytest.raises(ValueError, match="is not a schema id: the largest one is 2147483647") as raised:
+                items(server.url).decode(b"\0" + number + b"\x06")
+            assert ErrorRules().classify(raised.value) is Fault.RECORD
+        assert not server.seen
+
+
+@pytest.mark.parametrize("no_page", [NO_PAGE, (404, b"")])
+def test_a_globally_unique_id_is_the_records_fault_where_a_registry_has_none(
+    no_page: Answer, clock: list[float]
+) -> None:
+    """Unless the server is no registry at all."""
+    headers = [("__value_schema_id", b"\1" + b"x" * 16)]
+    with Answering(lambda request: no_page if "/guids/" in request.path else UNKNOWN) as server:
+        with pytest.raises(ValueError, match="has no schema 78787878-7878-7878-7878-787878787878") as raised:
+            items(server.url, id_in="header").decode_with(b"\x06", headers)
+        assert ErrorRules().classify(raised.value) is Fault.RECORD
+        server.answer = lambda request: no_page
+        with pytest.raises(ConfigError, match="Check the path of the address"):
+            items(server.url, id_in="header").decode_with(b"\x06", headers)
+
+
 @pytest.mark.parametrize("answer", [(200, b""), (200, b"{}"), (200, b'{"id": "7"}'), (200, b"<html>")])
 def test_an_answer_that_is_none_is_no_fault_of_what_is_written_either(answer: Answer) -> None:
     with Answering(lambda request: answer) as server:
