@@ -100,7 +100,7 @@ mutants: env ## Small mistakes, one at a time, that a test must notice: all deci
 	@$(if $(SAMPLE),,EXAMPLES=3) $(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE) --seed $(or $(SEED),1)) \
 	  $(if $(FILE),--file $(FILE),$(if $(AREA)$(SAMPLE),$(if $(AREA),--area $(AREA)),--area protocol))
 
-schedules: env ## Joins, windows, timers, sessions, tables, rules, requests, windows that expire, and the order of rows, on both engines' parts under SEEDS (200) random schedules each
+schedules: env ## Joins, windows, timers, sessions, tables, rules, requests, windows that expire, and the order of rows, under SEEDS (200) random schedules each
 	@SEEDS=$(or $(SEEDS),200) $(PYTEST) -q tests/schedules
 
 simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred

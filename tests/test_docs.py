@@ -300,7 +300,7 @@ def test_everything_that_a_sink_may_have_is_listed() -> None:
     contracts = (interfaces.Sink, interfaces.Writer, interfaces.Committer)
 
     assert list_names("docs/writing-a-sink.md", "optional") == list_optional(*contracts)
-    assert list_names("docs/writing-a-sink.md", "class") == list_abilities(contracts) | {"LongLivedResource"}
+    assert list_names("docs/writing-a-sink.md", "class") == list_abilities(contracts)
 
 
 def test_everything_that_a_source_may_have_is_listed() -> None:

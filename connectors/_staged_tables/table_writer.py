@@ -135,7 +135,7 @@ class TableWriter(Writer[Any]):
             return
         if self._held is None:
             stage = self._build_committable(uuid.uuid4(), EpochId(self._epoch, self._ctx.job.term))
-            self._held = self._holder.open(stage, self._ctx.owner, self._ctx.operator)
+            self._held = self._holder.open(stage, self._ctx.subtask, self._ctx.operator)
         self._held.add(rows)
         self._held.rows += len(rows)
 

@@ -45,7 +45,7 @@ from kafka_eos.abc.incarnation import (
     SupportsLossCheck,
     SupportsRegistration,
 )
-from kafka_eos.abc.services import LongLivedResource, RejectRecord, RejectRow, Resources, Services
+from kafka_eos.abc.services import RejectRecord, RejectRow, Resources, Services
 from kafka_eos.abc.sink import DeadLetters, HasClock, PreCommit, Sink, Writer
 from kafka_eos.abc.source import (
     PositionsOrRetry,
@@ -98,7 +98,6 @@ __all__ = [
     "Panes",
     "JobContext",
     "Json",
-    "LongLivedResource",
     "IncarnationSign",
     "IncarnationState",
     "ListCodec",

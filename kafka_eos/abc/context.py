@@ -59,10 +59,3 @@ class TaskContext:
     """The engine's services for the operator, and the resources that operators of the session share."""
     first_epoch: Epoch = field(default_factory=lambda: Epoch(1))
     """The epoch of the first rows of this session; the next one is always one more."""
-    attempt: int | None = None
-    """Number of this attempt, unique in the term; None where a subtask has one attempt a term."""
-
-    @property
-    def owner(self) -> int:
-        """Return the number that identifies this attempt's output among all attempts of the same term."""
-        return self.subtask if self.attempt is None else self.attempt

@@ -5,7 +5,6 @@ Rule: a row or a record is skipped only after the error policy of its source has
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -13,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.fault_attribution import ErrorRules
-from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, RawRecord
 
 R = TypeVar("R")
@@ -42,20 +40,8 @@ def stop_at_row(batch: Batch[Any], index: int, operator: str, error: Exception) 
     stop_at_record(operator, batch.origin.raw(batch.origin_rows[index]), error)
 
 
-class LongLivedResource(ABC):
-    """A resource that outlives its session, within the same process and term."""
-
-    @abstractmethod
-    def poll_committed(self, epoch: Epoch) -> None:
-        """Handle that all epochs up to this one are committed. Called before each session, from its thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the resource; undo nothing."""
-
-
 class Resources:
-    """Resources shared by readers and writers of a worker, such as clients.
+    """Resources shared by readers and writers of a session, such as clients. Who uses one closes it.
 
     The first caller of ``get`` creates each one.
     """
@@ -74,19 +60,6 @@ class Resources:
         found: R = self._made[place]
         return found
 
-    def poll_committed(self, epoch: Epoch) -> None:
-        """Notify all long-lived resources; see ``LongLivedResource``."""
-        for each in self._lasting():
-            each.poll_committed(epoch)
-
-    def close(self) -> None:
-        """Close all long-lived resources; the writers that use the other ones close those."""
-        for each in self._lasting():
-            each.close()
-
-    def _lasting(self) -> list[LongLivedResource]:
-        return [each for each in self._made.values() if isinstance(each, LongLivedResource)]
-
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -103,10 +76,3 @@ class Services:
     """Counts records that a source's filter has dropped."""
     session: Resources = field(default_factory=Resources)
     """Resources that operators of this session share."""
-    term: Resources | None = None
-    """Resources that later sessions of the term in this process may reuse; None: there are none."""
-
-    @property
-    def longest(self) -> Resources:
-        """Return the resources with the longest lifetime available."""
-        return self.session if self.term is None else self.term

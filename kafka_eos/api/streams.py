@@ -101,7 +101,7 @@ class Stream(BaseStream, Generic[T]):
     With several workers, rows stay in the worker that read them until ``key_by``, ``rebalance`` or ``broadcast``, which
     encode rows by their type. The type is ``values=``, else that of the source or of the annotated result of the last
     function; without one, only plain values (str, numbers, lists, dicts …) are accepted. The same applies to a
-    ``forward`` whose rows must be written: into a checkpoint with in-flight rows, or to the next stage of a Spark job.
+    ``forward`` whose rows are written into a checkpoint with in-flight rows.
     """
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:

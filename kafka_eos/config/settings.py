@@ -219,10 +219,6 @@ class Settings(BaseModel):
     """Rows of each state with a time to live that one checkpoint examines for expiry."""
     batch_size: int = Field(5000, ge=1)
     """Maximum of records per read."""
-    max_records_per_epoch: int = Field(1_000_000, ge=1)
-    """Spark engine: maximum of records that one epoch reads, from all sources together."""
-    max_bytes_per_epoch: ByteCount | None = Field(None, ge=1)
-    """Spark engine: approximate maximum of key and value bytes that one epoch reads."""
     retained_checkpoints: int = Field(2, ge=1)
     stop_timeout: Duration = 30.0
     """Time that a stopping job has for its last checkpoint."""
@@ -240,7 +236,7 @@ class Settings(BaseModel):
     parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)
     """Worker processes, by default one per core; a checkpoint can be continued with another number.
 
-    The Spark engine has its own default: one task per core of the cluster.
+    The Spark engine has its own default: one worker per core of the cluster.
     """
     checkpoint_mode: Literal["aligned", "unaligned", "at-least-once"] = "aligned"
     """How barriers affect rows between workers; see docs/barriers.md."""

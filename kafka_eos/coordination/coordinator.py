@@ -151,9 +151,9 @@ class Coordinator:
         return decided
 
     def abort_own_leftovers(self) -> None:
-        """Abort output that lost attempts of this term left open, and fence their producers.
+        """Abort output that workers of this term left open, and fence their producers.
 
-        Call it only while no task of the term runs and every decided epoch is finished: later tasks need new producers.
+        Call it only when no worker of the term runs and every decided epoch is finished.
         """
         self._outputs.abort_leftovers(replace(self._context, term=self.ownership.term.next()))
 

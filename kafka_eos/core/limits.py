@@ -87,8 +87,6 @@ class Limits:
     loop_entries_before_a_read: int = _limit(8)
     """Batches of a loop that may wait before the sources feed more rows into it."""
     socket_read_bytes: int = _limit(1 << 20, 5)
-    spark_frame_bytes: int = _limit(1 << 20, 100)
-    """Encoded values of a frame that goes through Spark's shuffle; a larger value has a frame of its own."""
     remembered_routes: int = _limit(1_000_000)
     """Keys whose owner is cached, per exchange."""
     in_flight_bytes_in_memory: int = _limit(1 << 20, 10)

@@ -19,7 +19,6 @@ from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.request_queue import RequestHandler
 from kafka_eos.core.errors import (
-    Bug,
     CorruptCheckpoint,
     EnvironmentFailed,
     Fatal,
@@ -119,9 +118,8 @@ class AttemptRunner:
             policy,
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
-            CleanupSchedule(1, now, _SEARCH_INTERVAL if pool.is_remote else math.inf),
+            CleanupSchedule(now, _SEARCH_INTERVAL if pool.is_remote else math.inf),
             now,
-            under_way=bool(resumed.in_flight),
             filling=bool(held.waiting_sources),
         )
         self._meets, self._waiting_sources = meets, held
@@ -339,8 +337,6 @@ class AttemptRunner:
                 raise InputLost(why, cause)
             case do.EndJob(how):
                 self._end(how)
-            case do.AnswerRequests():
-                raise Bug("engines with barriers answer a request when its epoch is decided")
 
     def _begin(self) -> None:
         self._crew.broadcast(control.BeginProcessing(session=self._session))

@@ -49,15 +49,13 @@ def explain(
     settings: Settings | None = None,
     notices: Sequence[str] = (),
     *,
-    has_barriers: bool = True,
     with_defaults: bool = False,
 ) -> str:
     """Return the whole text, without color; it ends with a newline.
 
-    ``notices`` come from sinks, or from the engine. ``has_barriers``: whether the engine sends barriers between
-    workers. ``with_defaults``: whether settings that have their default are shown too.
+    ``notices`` come from sinks. ``with_defaults``: whether settings that have their default are shown too.
     """
-    sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
+    sections = [_graph(plan), _paths(plan, settings)]
     if trade_offs := list(_trade_offs(plan, settings)):
         sections.append(["trade-offs", *trade_offs])
     if schemas := list(_schemas(plan)):
@@ -307,8 +305,7 @@ def _untyped(plan: Plan) -> Iterator[str]:
             keyed = isinstance(above, KeyByNode)
             yield (
                 f"{node.kind} {node.name!r}: the type of its rows is unknown, so even unaligned checkpoints wait "
-                "until no row is in flight there. On Spark the rows are written, and any but plain values (str, "
-                "numbers, lists, dicts …) stop the job. "
+                "until no row is in flight there. "
                 + (
                     f"Declare it with values=… of {above.name!r}"
                     if keyed

@@ -29,7 +29,7 @@ class StartProcessing:
 
 @dataclass(frozen=True, slots=True)
 class TriggerEpoch:
-    """Send the epoch's barriers, or run its batch. It serves waiting requests if its ``kind`` does."""
+    """Send the epoch's barriers. It serves waiting requests if its ``kind`` does."""
 
     epoch: EpochId
     kind: EpochKind
@@ -90,13 +90,12 @@ class NotifyCommit:
 
 @dataclass(frozen=True, slots=True)
 class RunCleanup:
-    """Delete epochs that are not retained, and optionally search for left-over output; ``CleanupFinished`` follows.
+    """Delete epochs that are not retained; ``CleanupFinished`` follows.
 
-    ``fence``: also fence every process that could still write such output, whether or not any output is found.
+    ``find_leftovers``: also look for output that workers of earlier terms have opened, and abort it.
     """
 
     find_leftovers: bool
-    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +117,7 @@ class ResumeSources:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverSplits:
-    """Look for new splits or, on a batch engine, for new input.
-
-    ``DiscoveryFinished`` or ``InputLossFound`` follows.
-    """
-
-    at_once: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRequests:
-    """Answer waiting requests with the newest committed epoch: no input has arrived since."""
+    """Look for new splits; ``DiscoveryFinished`` or ``InputLossFound`` follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +159,6 @@ AttemptAction: TypeAlias = (
     | RequestCounts
     | ResumeSources
     | DiscoverSplits
-    | AnswerRequests
     | ReplaceAttempt
     | EndWithInputLost
     | EndJob

@@ -1,12 +1,10 @@
 """One attempt to run a job, on any engine: when epochs begin, are decided or aborted, and when the attempt ends.
 
     INITIALIZING ─▶ RUNNING ─▶ DRAINING ─▶ CLEANING_UP ─▶ ENDED
-         │             │                        ▲
-         │             └────────────────────────┘ a batch engine needs no final epoch
          └─▶ ENDED     stopped before all subtasks were ready
 
     INITIALIZING  subtasks restore their state and wait for each other
-    RUNNING       epochs are triggered by the clock and on request, or batch after batch
+    RUNNING       epochs are triggered by the clock and on request
     DRAINING      nothing is read any more; the final epoch is in flight
     CLEANING_UP   everything is committed; files that are no longer needed are deleted
 
@@ -70,8 +68,6 @@ class Attempt:
     discovered_at: float
     bootstrapping: bool
     """True while streams wait for tables. See ``protocol.source_dependencies``."""
-    has_in_flight_rows: bool
-    """True if the last decided epoch left rows in flight. A batch must process them before a stop is granted."""
     phase: Phase = Phase.INITIALIZING
     unready: frozenset[int] = frozenset()
     """Subtasks that are not ready yet."""
@@ -88,11 +84,7 @@ class Attempt:
     verified: EpochId | None = None
     """The epoch whose input was verified last."""
     loss_check: LossCheck = LossCheck.NONE
-    running_discovery: do.DiscoverSplits | None = None
-    has_input: bool | None = None
-    """Whether the last discovery found input; None before the first discovery and after a batch began on that input."""
-    answerable_requests: facts.PendingRequests | None = None
-    """Requests that the newest committed epoch already answers."""
+    is_discovering: bool = False
     quiescence: Quiescence = field(default_factory=Quiescence)
     final_notification: do.NotifyCommit | None = None
     """The notification held back until cleanup has succeeded."""
@@ -105,7 +97,6 @@ class Attempt:
         base: EpochId,
         cleanup: CleanupSchedule,
         now: float,
-        under_way: bool,
         filling: bool = False,
     ) -> Attempt:
         """Return an attempt that continues from ``base``; ``first`` is the id of its first epoch."""
@@ -113,7 +104,7 @@ class Attempt:
             policy=policy,
             term=first.term,
             next_epoch=first.epoch,
-            pending_epochs=PendingEpochs(policy.is_batch, base),
+            pending_epochs=PendingEpochs(base),
             failures=FailureCounter(policy.tolerated_failures),
             cleanup=cleanup,
             triggered_at=now,
@@ -121,7 +112,6 @@ class Attempt:
             discovered_at=now,
             unready=policy.subtasks,
             bootstrapping=filling,
-            has_in_flight_rows=under_way,
         )
 
     def handle(self, fact: AttemptEvent, now: float) -> tuple[Attempt, tuple[AttemptAction, ...]]:
@@ -185,10 +175,8 @@ class Attempt:
                 return self._committed(epoch, now)
             case facts.CleanupFinished():
                 return replace(self, cleanup=self.cleanup.finish(now)), ()
-            case facts.TaskAttemptsLost():
-                return replace(self, cleanup=replace(self.cleanup, has_leftovers=True)), ()
-            case facts.DiscoveryFinished(input_, at_end):
-                return self._found(input_, at_end, now)
+            case facts.DiscoveryFinished():
+                return self._found(now)
             case facts.InputLossFound(cause, why):
                 return self._lost(cause, why, now)
             case facts.InputVerified(epoch):
@@ -198,9 +186,7 @@ class Attempt:
             case facts.EndOfInputReached(subtask):
                 return replace(self, at_end_of_input=self.at_end_of_input | {subtask}), ()
             case facts.PendingRequests():
-                return replace(
-                    self, requests=fact, answerable_requests=self.answerable_requests if fact == self.requests else None
-                ), ()
+                return replace(self, requests=fact), ()
             case facts.BootstrapFinished():
                 return replace(self, bootstrapping=False), ()
             case facts.StopSignalled():
@@ -216,18 +202,9 @@ class Attempt:
             return replace(after, phase=Phase.CLEANING_UP, final_notification=notify), ()
         return after, (notify,)
 
-    def _found(self, something: bool, at_end: bool, now: float) -> Step:
-        at_once = self.running_discovery is not None and self.running_discovery.at_once
-        found = replace(
-            self,
-            running_discovery=None,
-            discovered_at=now,
-            has_input=something,
-            answerable_requests=self.requests if at_once and not something else None,
-            stopping=self.stopping or at_end,
-            loss_check=self.loss_check.on_all_found(),
-        )
-        return found, ()
+    def _found(self, now: float) -> Step:
+        found = self.loss_check.on_all_found()
+        return replace(self, is_discovering=False, discovered_at=now, loss_check=found), ()
 
     def _lost(self, cause: LossCause, why: str, now: float) -> Step:
         match respond(cause, read_since=self._may_have_read):
@@ -236,7 +213,7 @@ class Attempt:
             case LossResponse.RESTART_ATTEMPT:
                 return self._over(do.ReplaceAttempt(why, frozenset()))
             case LossResponse.TAKE_CHECKPOINT:
-                return replace(self, running_discovery=None, discovered_at=now, loss_check=LossCheck.DUE), ()
+                return replace(self, is_discovering=False, discovered_at=now, loss_check=LossCheck.DUE), ()
             case never:
                 assert_never(never)
 
@@ -297,7 +274,6 @@ class Attempt:
             pending_epochs=self.pending_epochs.record_decision(epoch),
             failures=self.failures.record_success(),
             last_request_failed=False,
-            has_in_flight_rows=False,
             cleanup=self.cleanup.record_epoch(),
             loss_check=self.loss_check.on_decision(),
         )
@@ -360,42 +336,13 @@ class Attempt:
         )
         return without, (do.AbortEpoch(epoch.id, epoch.kind, what, late),)
 
-    def _close(self, now: float) -> Step | None:
-        if self._ends and self.policy.is_batch and self.phase is Phase.RUNNING and self.pending_epochs.is_empty:
-            return replace(self, phase=Phase.CLEANING_UP, cleanup=self.cleanup.force()), ()
-        return None
-
     def _run_cleanup(self, now: float) -> Step | None:
-        keeping, idle = (
-            self.cleanup,
-            self.phase is Phase.CLEANING_UP or (self.policy.is_batch and self.has_input is False),
-        )
-        if not keeping.is_due(now) and not (idle and keeping.epochs_since):
-            return None
-        if keeping.running or self.phase is Phase.INITIALIZING:
+        if not self.cleanup.is_due(now) or self.phase is Phase.INITIALIZING:
             return None
         if not self.pending_epochs.is_empty or self.pending_epochs.leftovers:
             return None
-        begun, cleanup = keeping.start(now)
+        begun, cleanup = self.cleanup.start(now)
         return replace(self, cleanup=begun), (cleanup,)
-
-    def _answer(self, now: float) -> Step | None:
-        """Answer waiting requests of a batch engine.
-
-        This happens after the cleanup, because a cleanup may end the attempt, and the next attempt would not know about
-        a stop that was already answered.
-        """
-        if (
-            self.requests.checkpoint is None
-            or self.cleanup.running
-            or not self.pending_epochs.is_empty
-            or not self.policy.is_batch
-        ):
-            return None
-        if self.answerable_requests != self.requests and self.phase is not Phase.CLEANING_UP:
-            return None
-        stopping = self.stopping or self.requests.stop
-        return replace(self, requests=facts.PendingRequests(), stopping=stopping), (do.AnswerRequests(),)
 
     def _end(self, now: float) -> Step | None:
         if self.phase is not Phase.CLEANING_UP or self.cleanup.running:
@@ -434,7 +381,6 @@ class Attempt:
             requests=facts.PendingRequests() if kind.serves_requests else self.requests,
             stopping=self.stopping or self.requests.stop,
             last_request_failed=self.last_request_failed and kind not in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP),
-            has_input=None,
             loss_check=self.loss_check.on_trigger(),
             quiescence=replace(self.quiescence, is_used=self.quiescence.is_reached),
         )
@@ -445,14 +391,11 @@ class Attempt:
         return replace(self, quiescence=Quiescence(round=first)), (do.PauseSources(), do.RequestCounts(first.number))
 
     def _discover(self, now: float) -> Step | None:
-        if self.phase is not Phase.RUNNING or self.running_discovery or self.loss_check.blocks_discovery:
+        if self.phase is not Phase.RUNNING or self.is_discovering or self.loss_check.blocks_discovery:
             return None
         if now - self.discovered_at < self.policy.discovery_interval and self.loss_check is not LossCheck.DECIDED:
             return None
-        if self.policy.is_batch and (self._ends or self.pending_epochs.is_full or self._holds):
-            return None
-        search = do.DiscoverSplits(at_once=self.requests.checkpoint is not None)
-        return replace(self, running_discovery=search, loss_check=self.loss_check.on_discovery()), (search,)
+        return replace(self, is_discovering=True, loss_check=self.loss_check.on_discovery()), (do.DiscoverSplits(),)
 
     # ------------------------------------------------------------ conditions of the rules
 
@@ -467,23 +410,17 @@ class Attempt:
         After an abort it must not: that cleanup itself waits for the next decision.
         """
         keeping = self.cleanup
-        return keeping.running is not None or (keeping.blocks_epochs and not self.pending_epochs.leftovers)
+        return keeping.running is not None or (keeping.has_old_epochs and not self.pending_epochs.leftovers)
 
     @property
     def _ends(self) -> bool:
         """Return whether only the final epoch may still begin. A requested stop may still be withdrawn."""
-        caught_up = self.at_end_of_input == self.policy.subtasks
-        # A batch engine must process its in-flight rows before it stops: there is no final epoch that would drain them.
-        granted = self.requests.stop and not (self.policy.is_batch and self.has_in_flight_rows)
-        return self.stopping or caught_up or granted
+        return self.stopping or self.requests.stop or self.at_end_of_input == self.policy.subtasks
 
     @property
     def _may_have_read(self) -> bool:
-        """Return whether records may have been read since the positions that a search has verified.
-
-        A batch engine searches between two epochs, when everything that was read is decided.
-        """
-        return not self.policy.is_batch and self.loss_check is not LossCheck.CONFIRMING
+        """Return whether records may have been read since the positions that a search has verified."""
+        return self.loss_check is not LossCheck.CONFIRMING
 
     def _next_kind(self, now: float) -> EpochKind | None:
         """Return the kind of epoch to trigger now, if any."""
@@ -491,8 +428,6 @@ class Attempt:
             return EpochKind.FINAL if self.pending_epochs.is_empty else None  # the previous attempt at it was aborted
         if self.phase is not Phase.RUNNING:
             return None
-        if self.policy.is_batch:
-            return EpochKind.BATCH if self.has_input and not self._ends else None
         due = self.loss_check is LossCheck.DUE or now >= self._cadence.next_trigger(
             self.triggered_at, self.committed_at
         )
@@ -514,9 +449,7 @@ _RULES = (
     Attempt._abort_timed_out,
     Attempt._abort_declined,
     Attempt._count_overdue_abort,
-    Attempt._close,
     Attempt._run_cleanup,
-    Attempt._answer,
     Attempt._end,
     Attempt._resume_sources,
     Attempt._trigger,

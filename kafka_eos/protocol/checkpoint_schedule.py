@@ -3,8 +3,8 @@
 Pure: time is an argument. Rule: an epoch is complete when every expected subtask has acknowledged exactly this epoch of
 exactly this term. Late, repeated and foreign acknowledgements change nothing.
 
-At most one epoch is triggered and not decided (``PendingEpochs``). The next epoch is decided only when everything of
-the previous one is committed, because recovery finishes only the newest decided epoch.
+At most one epoch is triggered and not committed (``PendingEpochs``), because recovery finishes only the newest decided
+epoch.
 
 An aborted epoch stays in flight until every subtask has confirmed the abort: until then a subtask may still upload
 files of it. Nothing is cleaned up until the next decision: no manifest names those files, and an incremental snapshot
@@ -37,13 +37,11 @@ class EpochKind(enum.Enum):
     """A caller waits for a checkpoint that leaves no rows in flight."""
     FINAL = "last"
     """Nothing is read any more, and the epoch leaves no rows in flight."""
-    BATCH = "batch"
-    """An epoch of a batch engine, which reads up to given positions and processes all of that input."""
 
     @property
     def must_drain(self) -> bool:
         """True if the epoch leaves no rows in flight, whatever the mode."""
-        return self in (EpochKind.BOOTSTRAP, EpochKind.SAVEPOINT, EpochKind.FINAL, EpochKind.BATCH)
+        return self in (EpochKind.BOOTSTRAP, EpochKind.SAVEPOINT, EpochKind.FINAL)
 
     @property
     def serves_requests(self) -> bool:
@@ -56,9 +54,7 @@ class EpochKind(enum.Enum):
         Requested epochs do not count: the caller is told, and periodic epochs continue. A late final epoch does not
         count either: while nothing is read the in-flight rows become fewer, so the next attempt at it is quicker.
         """
-        return self in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP, EpochKind.BATCH) or (
-            self is EpochKind.FINAL and not late
-        )
+        return self in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP) or (self is EpochKind.FINAL and not late)
 
 
 def choose_next_kind(
@@ -144,7 +140,6 @@ class AbortingEpoch:
 class PendingEpochs:
     """All epochs that are triggered and not committed, oldest first.
 
-    ``overlaps``: whether an epoch may be triggered while the previous one is being committed.
     ``last_decided``: the epoch decided last.
     ``committing``: that epoch, as long as its receipt is not written.
     ``current``: the epoch that is triggered and not decided, or aborted and not confirmed by every subtask.
@@ -152,7 +147,6 @@ class PendingEpochs:
     names; subtasks will name them in their next snapshot without storing them again.
     """
 
-    overlaps: bool = False
     last_decided: EpochId | None = None
     committing: PendingEpoch | None = None
     current: PendingEpoch | AbortingEpoch | None = None
@@ -166,7 +160,7 @@ class PendingEpochs:
     @property
     def is_full(self) -> bool:
         """True if no further epoch may be triggered now."""
-        return self.current is not None or (self.committing is not None and not self.overlaps)
+        return self.current is not None or self.committing is not None
 
     @property
     def pending(self) -> PendingEpoch | None:
@@ -224,7 +218,7 @@ class PendingEpochs:
         return self if self.aborting is None else replace(self, current=replace(self.aborting, since=now))
 
     def find_expired(self, cadence: Cadence, now: float) -> PendingEpoch | None:
-        """Return the pending epoch if it has timed out. A complete epoch only waits for the commit before it."""
+        """Return the pending epoch if it has timed out. A complete epoch only waits until its input is verified."""
         pending = self.pending
         late = pending is not None and not pending.complete and cadence.is_expired(pending.triggered_at, now)
         return pending if late else None
@@ -236,9 +230,7 @@ class PendingEpochs:
 
     def find_complete(self) -> EpochId | None:
         """Return the epoch to decide now, or None."""
-        if self.committing is not None or self.pending is None or not self.pending.complete:
-            return None
-        return self.pending.id
+        return self.pending.id if self.pending is not None and self.pending.complete else None
 
     def record_decision(self, epoch: EpochId) -> PendingEpochs:
         """Record that the pending epoch is decided. Raise Bug for any epoch but ``find_complete()``."""

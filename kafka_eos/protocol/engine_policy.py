@@ -15,14 +15,11 @@ class AttemptPolicy:
     """The requirements that the engine and its settings place on every attempt.
 
     ``tolerated_failures``: failed checkpoints in a row that the attempt tolerates.
-    ``is_batch``: an epoch reads up to given positions and leaves no rows in flight. It begins when there is input, also
-    while the previous epoch is being committed, and no final epoch is needed. Otherwise epochs are barriers in a
-    stream.
     ``pauses_sources``: every epoch waits until the whole job is quiescent. A benchmark compares barriers with that.
     ``pauses_at_end``: the final epoch of bounded input does so, because rows may circulate in a loop.
     ``verifies_input``: before an epoch is decided, the sources show that none of their input was replaced.
     ``can_stop_early``: a stop before the subtasks are ready ends the attempt without an epoch.
-    ``discovery_interval``: seconds between two searches for splits or input.
+    ``discovery_interval``: seconds between two searches for splits.
     ``heartbeat_timeout``: seconds without a heartbeat after which a process is considered frozen. A subtask that is
     late with an acknowledgement is replaced if it has made no progress for this long.
     ``stall_timeout``: seconds without progress after which a subtask that processes rows is replaced.
@@ -32,7 +29,6 @@ class AttemptPolicy:
     cadence: Cadence
     tolerated_failures: int
     discovery_interval: float
-    is_batch: bool = False
     pauses_sources: bool = False
     pauses_at_end: bool = False
     verifies_input: bool = False

@@ -98,19 +98,8 @@ class CleanupFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskAttemptsLost:
-    """Task attempts of an epoch were lost, and may have left output open."""
-
-
-@dataclass(frozen=True, slots=True)
 class DiscoveryFinished:
-    """A search for splits or input has finished.
-
-    On a batch engine: ``has_input`` if there is something to read, ``at_end`` if all bounded input was read.
-    """
-
-    has_input: bool = False
-    at_end: bool = False
+    """A search for splits has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +168,6 @@ AttemptEvent: TypeAlias = (
     | SubtaskLost
     | EpochCommitted
     | CleanupFinished
-    | TaskAttemptsLost
     | DiscoveryFinished
     | InputLossFound
     | InputVerified

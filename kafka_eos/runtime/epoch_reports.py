@@ -70,7 +70,7 @@ class PhaseSpan(msgspec.Struct, frozen=True, array_like=True):
     """Start and end of one phase of an epoch in one subtask. ``operator``: the operator concerned, if only one.
 
     Phases are ``align`` (first barrier to last) and ``snapshot`` of an operator chain, ``upload`` of state and
-    in-flight rows, ``prepare`` of a sink; on Spark ``open``, ``work``, ``upload`` and ``prepare``.
+    in-flight rows, ``prepare`` of a sink.
     """
 
     phase: str

@@ -1,7 +1,7 @@
-"""Spark: the same pipelines at scale.
+"""Spark: the same pipelines on the machines of a cluster.
 
-``SparkEngine``: an epoch is one Spark job, decided and committed by the shared coordinator. For queries of Spark's own
-there is a sink in ``kafka_eos.structured_streaming``.
+``SparkEngine``: the workers of a job run in Spark's tasks, and the driver is their supervisor. For queries of Spark's
+own there is a sink in ``kafka_eos.structured_streaming``.
 
 Rule: a name is imported when it is asked for. Executors import parts of this package and need no driver.
 """
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafka_eos.spark.engine import SparkEngine
-    from kafka_eos.spark.worker_engine import SparkWorkers
 
-__all__ = ["SparkEngine", "SparkWorkers"]
+__all__ = ["SparkEngine"]
 
-_HOMES = {"SparkEngine": "kafka_eos.spark.engine", "SparkWorkers": "kafka_eos.spark.worker_engine"}
+_HOMES = {"SparkEngine": "kafka_eos.spark.engine"}
 
 
 def __getattr__(name: str) -> Any:

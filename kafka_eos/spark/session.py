@@ -1,4 +1,4 @@
-"""Spark sessions for epochs: open one, or take and check one that the user brought.
+"""Spark sessions: open one, or take and check one that the user brought.
 
 Rule: what would break the guarantee, or cannot work, is a ConfigError before anything is read, with what to change.
 """
@@ -21,7 +21,6 @@ from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.package import ROOT
 from kafka_eos.spark.live_session import (
     OF_OUR_OWN,
-    cache_jvm_classes,
     has_active_session,
     is_submitted,
     submitted_session,
@@ -30,10 +29,9 @@ from kafka_eos.spark.live_session import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULT_MASTER = "local[*,4]"
-"""All cores; a task that fails is tried again three times."""
+DEFAULT_MASTER = "local[*]"
 _OLDEST = (4, 1)
-"""Spark's first version with ``repartitionById``."""
+"""Spark's oldest supported version."""
 _JAVA = 17
 
 
@@ -106,28 +104,8 @@ def _defaults(master: str) -> dict[str, str]:
     return defaults
 
 
-def configure_session(session: SparkSession) -> SparkSession:
-    """Return a session for epochs with SQL settings of its own. ConfigError for unsafe settings."""
-    check(session)
-    cache_jvm_classes(session)
-    own = session.newSession()
-    for key, value in _SETTINGS.items():
-        own.conf.set(key, value)
-    return own
-
-
-_SETTINGS = {
-    # A stage has as many tasks as the plan says, and task i is subtask i.
-    "spark.sql.adaptive.enabled": "false",
-    # Rows are frames of many records: few of them are a batch, and fewer if they are large.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-}
-
-
 def check(session: SparkSession) -> None:
-    """Raise ConfigError if neither an engine's epochs nor a query's batches can be exactly-once in this session."""
+    """Raise ConfigError if neither the engine nor a query's batches can be exactly-once in this session."""
     if not hasattr(session, "_jsc"):
         raise ConfigError(
             "this is a Spark Connect session, whose driver is elsewhere. A classic session is needed: create it with "
@@ -177,7 +155,8 @@ def _look() -> Callable[[object], tuple[str, str, str]]:
         import sys
 
         try:
-            import kafka_eos.spark.epoch_task  # with all that it needs: the source alone may be on the path
+            import kafka_eos.runtime.worker.worker  # with all that they need: the source alone may be on the path
+            import kafka_eos.spark.worker_task
         except ImportError as error:
             return sys.executable, "", str(error)
         return sys.executable, kafka_eos.__version__, ""

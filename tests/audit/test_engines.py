@@ -53,8 +53,8 @@ totals.sink(FileSink("{files}", value=Total, envelope=True), name="lines")
 totals.filter(lambda total: total.total > 0).sink(sink("{filtered}"), name="filtered")
 users.fold(name="brief", init=lambda: 0, step=add, emit=Total, ttl=Ttl(0.001)).sink(sink("{hasty}"), name="hasty")
 """
-ONE_EPOCH = {"embedded": ["--checkpoint-interval", "10s"], "spark": []}
-"""All that is there is one epoch; on Spark it is one batch as it is."""
+ONE_EPOCH = ["--checkpoint-interval", "10s"]
+"""All that is there is one epoch."""
 OF = {"ann": [0, 0], "bob": [1, 1], "both": [0, 1]}
 """The partitions of each user's orders, in each of two rounds."""
 
@@ -180,7 +180,7 @@ def test_what_an_engine_wrote_passes_and_each_corruption_of_it_is_named(
     job = new_job(PIPELINE, **names, topics=topics, files=str(tmp_path / "lines"))  # type: ignore[arg-type]
     for start in (0, 3):
         feed(job, names["input"], start)
-        job.run("--engine", engine, *ONE_EPOCH[engine], workers=2)
+        job.run("--engine", engine, *ONE_EPOCH, workers=2)
 
     verdict = job.audit(spark)
 

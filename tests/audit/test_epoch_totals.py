@@ -65,8 +65,8 @@ BINARY = PARTS.replace("import msgspec", "import msgspec\nfrom kafka_eos.codecs 
     "value=Shown", "value=AvroCodec(Shown)"
 )
 ROUNDS, USERS = 3, 4
-ONE_EPOCH = {"embedded": ["--checkpoint-interval", "10s"], "spark": []}
-"""All that is there is one epoch; on Spark it is one batch as it is."""
+ONE_EPOCH = ["--checkpoint-interval", "10s"]
+"""All that is there is one epoch."""
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def ran(new_job: Callable[..., Job], topic: Callable[..., str], engine: str, pro
             order = b'{"user":"u%d","n":%d}' % (user, 1 + offset + partition)
             producer.produce(source, order, partition=partition, timestamp=fed_at(partition, offset))
         assert producer.flush(PATIENCE) == 0
-        job.run("--engine", engine, *ONE_EPOCH[engine], workers=2)
+        job.run("--engine", engine, *ONE_EPOCH, workers=2)
     return Ran(job, source, output, topic, job.app.read_text().replace(output, "{output}"))
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable, Committer
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.services import Resources, Services
+from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
@@ -159,26 +158,6 @@ def test_slots_are_used_again_after_the_receipt(bootstrap: str, topic: Topic, op
     writer, committer = opened(KafkaSink(out))
 
     names = commit_behind(committer, lambda at: prepare(writer, batch(str(at).encode()), at), writer.notify_committed)
-
-    assert len(set(names)) <= LIMITS.spare_producers + 7
-    eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
-
-
-def test_slots_of_clients_that_last_for_the_term_are_used_again_after_the_receipt(
-    bootstrap: str, topic: Topic, ctx: JobContext
-) -> None:
-    """Each epoch has a session of its own, which ends before the commit."""
-    out, term = topic(), Resources()
-    sink = KafkaSink[bytes](out)
-
-    def prepare_in_session(at: EpochId) -> Sequence[Committable]:
-        writer = sink.writer(task(ctx, "out", Services(term=term)))
-        found = prepare(writer, batch(str(at).encode()), at)
-        writer.discard()
-        return found
-
-    with closing(term), closing(sink.committer(ctx)) as committer:
-        names = commit_behind(committer, prepare_in_session, lambda at: term.poll_committed(at.epoch))
 
     assert len(set(names)) <= LIMITS.spare_producers + 7
     eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
@@ -799,18 +778,15 @@ def test_settings_that_carry_the_guarantee_are_refused() -> None:
             KafkaSink("out", config={key: "x"})
 
 
-def test_clients_that_last_for_the_term_never_share_a_transactional_id(
+def test_two_configurations_of_a_worker_never_share_a_transactional_id(
     bootstrap: str, topic: Topic, ctx: JobContext
 ) -> None:
-    """Of two configurations, whose ids differ in the slot alone, and of two sessions while nothing is finished."""
-    out, term = topic(), Resources()
-    found = []
-    for number in (1, 2):
-        services = Services(term=term)
-        for timeout in (60, 90):
-            writer = KafkaSink(out, transaction_timeout=timeout).writer(task(ctx, "out", services))
-            found += [one.payload["transactional_id"] for one in prepare(writer, batch(b"x"), epoch(number))]
-            writer.discard()
-    term.close()
+    """Their ids differ in the slot alone."""
+    out, services = topic(), Services()
+    writers = [KafkaSink(out, transaction_timeout=wait).writer(task(ctx, "out", services)) for wait in (60, 90)]
 
-    assert len(found) == len(set(found)) == 4
+    found = [one.payload["transactional_id"] for writer in writers for one in prepare(writer, batch(b"x"), epoch(1))]
+
+    for writer in writers:
+        writer.discard()
+    assert len(found) == len(set(found)) == 2

@@ -1,6 +1,6 @@
 """One pipeline on one engine: a file of its own, a job and output topics of its own, and the input of all.
 
-Rule: outputs are read by a read_committed consumer. A refusal of the engine is ``CannotRun``, any other end a failure.
+Rule: outputs are read by a read_committed consumer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,19 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse_provenance
 from kafka_eos.runtime.program import load_program
-from kafka_eos.spark import SparkEngine, SparkWorkers
+from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
-from tests.conformance.unsupported import GAPS
 from tests.producers import in_order
 from tests.waiting import PATIENCE
 from tests.wire import ongoing
 
 REFERENCE = "embedded-1"
-ENGINES = ("spark", "spark-workers", "embedded-3")
-"""Engines that are compared with the reference. The embedded ones run while those in the Spark session run."""
-ON_SPARK: Mapping[str, type[SparkEngine | SparkWorkers]] = {"spark": SparkEngine, "spark-workers": SparkWorkers}
-PREVIEW = "spark-workers"
-ON_PREVIEW = ("keyed", "deduplicated", "loop")
-"""Cases that run on it in each test run; the others in `make campaign`."""
+ENGINES = ("spark", "embedded-3")
+"""Engines that are compared with the reference. The embedded ones run while the one in the Spark session runs."""
 ROOT = Path(__file__).parents[2]
 
 APP = """
@@ -54,10 +48,6 @@ pipeline = Pipeline(
 )
 pipelines.{build}(pipeline, {names!r})
 """
-
-
-class CannotRun(Exception):
-    """The engine refused the pipeline, with the words that the gap names."""
 
 
 @dataclass
@@ -117,7 +107,6 @@ class Run:
         except subprocess.TimeoutExpired:
             self.stop()
             raise AssertionError(f"{self.case} on {self.engine} hung:\n{self.tail()}") from None
-        self._refused(self.tail())
         assert code == 0, f"{self.case} on {self.engine} ended with {code}:\n{self.tail()}"
 
     def stop(self) -> None:
@@ -126,20 +115,11 @@ class Run:
             self.process.wait()
 
     def on_spark(self, session: Any, savepoint: Path | None = None) -> None:
-        """Run on Spark until it has caught up, in epochs of less than what there is."""
+        """Run on Spark until it has caught up."""
         pipeline = load_program(self.app)
-        given = {"parallelism": 2, "max_records_per_epoch": 600, "start_from": savepoint}
+        given = {"parallelism": 2, "start_from": savepoint}
         settings = Settings.resolve(code={**pipeline.code_settings, **given})
-        try:
-            ON_SPARK[self.engine](session).run(pipeline.plan(), self.app, settings, until_caught_up=True)
-        except PlanError as error:
-            self._refused(str(error))
-            raise
-
-    def _refused(self, said: str) -> None:
-        gap = GAPS.get((self.case, self.engine))
-        if gap is not None and gap.says in said:
-            raise CannotRun(gap.reason)
+        SparkEngine(session).run(pipeline.plan(), self.app, settings, until_caught_up=True)
 
     def savepoint(self) -> Path:
         """A savepoint of the job as it stands; whoever goes on with it begins a new incarnation."""
@@ -192,16 +172,15 @@ def in_log_order(messages: Sequence[Any]) -> list[Any]:
 class Runs:
     """All runs of a session: each at most once, started when somebody first asks for its pipeline."""
 
-    def __init__(self, bootstrap: str, directory: Path, asked: Set[tuple[str, str]]) -> None:
-        """``asked``: the cases and engines of the tests that run."""
-        self.bootstrap, self._directory, self._asked = bootstrap, directory, asked
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap, self._directory = bootstrap, directory
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._topics: list[str] = []
         self._runs: dict[tuple[str, str], Run] = {}
         self._ended: dict[tuple[str, str], Exception | None] = {}
 
     def of(self, case: str, engine: str, spark: Any) -> Run:
-        """The run, ended. Raises CannotRun if the engine refused it, AssertionError if it failed."""
+        """The run, ended. Raises what ended it, if it failed."""
         if (case, engine) not in self._ended:
             self._all(case, spark)
         if (error := self._ended[case, engine]) is not None:
@@ -213,8 +192,6 @@ class Runs:
         inputs = {role: f"{name}-{role}-{uuid4().hex[:8]}" for role in case.inputs}
         made = list(inputs.values())
         for engine in (REFERENCE, *ENGINES):
-            if engine == PREVIEW and name not in ON_PREVIEW and (name, engine) not in self._asked:
-                continue
             outputs = self._named(case, name, engine)
             made += outputs.values()
             directory = self._directory / name / engine
@@ -229,12 +206,12 @@ class Runs:
     def _phase(self, name: str, spark: Any) -> None:
         """All engines at the same time, as far as they can go."""
         for engine in self._able(name):
-            if engine not in ON_SPARK:
+            if engine != "spark":
                 self._runs[name, engine].start()
         for engine in self._able(name):
             run = self._runs[name, engine]
             try:
-                if engine in ON_SPARK:
+                if engine == "spark":
                     run.on_spark(spark)
                 else:
                     run.wait()
@@ -242,8 +219,7 @@ class Runs:
                 self._ended[name, engine] = error
 
     def _able(self, name: str) -> Iterable[str]:
-        made = [engine for engine in (*ENGINES, REFERENCE) if (name, engine) in self._runs]
-        return [engine for engine in made if self._ended[name, engine] is None]
+        return [engine for engine in (*ENGINES, REFERENCE) if self._ended[name, engine] is None]
 
     def _named(self, case: Case, name: str, engine: str) -> dict[str, str]:
         return {o: f"{name}-{engine}-{o}-{uuid4().hex[:8]}" for o in case.outputs if o != "files"}

@@ -1,7 +1,7 @@
 """Every pipeline of the fault tests, on every engine: what is committed is the same.
 
 Those of ``pipelines`` are made for a comparison; these are made to be killed. Each runs as a process of its own, on
-the same input, until it has caught up. The gaps are those of ``unsupported``: what leads back cannot run on Spark.
+the same input, until it has caught up.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.monitoring.terminal.exit_codes import EXIT_USER
 from tests.chaos.harness import APPS, Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import make_job
 from tests.conformance.cases import Claim, Counts, Row, distinct, field, final, in_order, same, value
 from tests.conformance.runs import REFERENCE, in_log_order, row_of
-from tests.conformance.unsupported import GAPS
 from tests.waiting import PATIENCE
 
 PAYMENTS = 400
 ENGINES: Mapping[str, tuple[str, ...]] = {
     REFERENCE: ("-p", "1"),
     "embedded-3": ("-p", "3"),
-    "spark": ("--engine", "spark", "--master", "local[2,3]", "-p", "2"),
+    "spark": ("--engine", "spark", "--master", "local[2]", "-p", "2"),
 }
 
 
@@ -112,17 +110,15 @@ ELSEWHERE = frozenset(
         "watched.py",
     )
 )
-"""They read no Kafka, or several topics, or a format of a registry; or have rows that Spark cannot write; or wait for a
-service that only their test has, or for the clock at the end; or have windows as others have, and take their time over
-them; or run until their metrics have been looked at; or write to a database or a receiver (spark/test_tables.py,
-spark/test_all_sinks.py, spark/test_backfill.py, chaos/test_lake.py)."""
+"""They read no Kafka, or several topics, or a format of a registry; or wait for a service that only their test has, or
+for the clock at the end; or have windows as others have, and take their time over them; or run until their metrics have
+been looked at; or write to a database or a receiver (spark/test_tables.py, spark/test_all_sinks.py,
+spark/test_backfill.py, chaos/test_lake.py)."""
 SHARED = frozenset(("running_totals.py",))
 """What several apps import."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""
-GAP = GAPS["loop", "spark"]
-LOOPS = ("rounds",)
 
 
 def test_every_app_is_here() -> None:
@@ -147,9 +143,6 @@ def test_committed_outputs_are_the_same(name: str, bootstrap: str, tmp_path: Pat
     for engine, options in ENGINES.items():
         job = _on(first, engine, {"TEST_INPUT_2": second, "TEST_SECRET": "x"}, letters=name in LETTERS)
         code, said = _run(job, *options)
-        if engine == "spark" and name in LOOPS:
-            assert code == EXIT_USER and GAP.says in said
-            continue
         assert code == 0, said
         assert open_transactions(job) == []
         messages = in_log_order(read(bootstrap, job.output))
@@ -171,7 +164,7 @@ def _on(first: Job, engine: str, told: Mapping[str, str], *, letters: bool) -> J
     name = f"{first.name}-{engine}"
     directory = first.directory / engine
     directory.mkdir()
-    environment = {**first.environment, **told, "KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "150", "TEST_PAUSE": "0"}
+    environment = {**first.environment, **told, "TEST_PAUSE": "0"}
     create_topic(first.bootstrap, f"{name}-out", 3)
     if letters:
         environment["TEST_LETTERS"] = f"{name}-letters"

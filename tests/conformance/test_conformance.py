@@ -1,4 +1,4 @@
-"""One pipeline commits the same output on all engines. The only exceptions are in ``unsupported``."""
+"""One pipeline commits the same output on all engines."""
 
 from __future__ import annotations
 
@@ -9,37 +9,23 @@ import pytest
 
 from kafka_eos.savepoints import Snapshot
 from tests.conformance.cases import CASES, N
-from tests.conformance.runs import ENGINES, ON_PREVIEW, PREVIEW, REFERENCE, CannotRun, Runs, differences
-from tests.conformance.unsupported import GAPS
+from tests.conformance.runs import ENGINES, REFERENCE, Runs, differences
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-COUNTED_GAPS = 1
 REPEATED = ("spread", "diamond", "united", "letters", "expiring", "triggered", "aligned", "named-windows")
 ELSEWHERE = ("stateless", "stages", "merged", "aggregated")
 """The verbs of others in another shape, or one code on all engines; and what `tests/nexmark` and `tests/spark` run on
 Spark anyhow. Left to `make campaign`."""
 
 
-def _pairs() -> list[Any]:
-    """Every pipeline on every engine. A gap is expected to fail, as a refusal and as nothing else."""
-    return [
-        pytest.param(case, engine, id=f"{case}-{engine}", marks=(*_left(case, engine), *_mark(case, engine)))
-        for case in CASES
-        for engine in ENGINES
-    ]
+def _left(case: str) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.campaign,) if case in REPEATED + ELSEWHERE else ()
 
 
-def _left(case: str, engine: str = "") -> tuple[pytest.MarkDecorator, ...]:
-    is_left = case in REPEATED + ELSEWHERE or (engine == PREVIEW and case not in ON_PREVIEW)
-    return (pytest.mark.campaign,) if is_left else ()
+PAIRS = [pytest.param(case, engine, marks=_left(case)) for case in CASES for engine in ENGINES]
 
 
-def _mark(case: str, engine: str) -> tuple[pytest.MarkDecorator, ...]:
-    gap = GAPS.get((case, engine))
-    return () if gap is None else (pytest.mark.xfail(strict=True, raises=CannotRun, reason=gap.reason),)
-
-
-@pytest.mark.parametrize(("case", "engine"), _pairs())
+@pytest.mark.parametrize(("case", "engine"), PAIRS)
 def test_committed_outputs_are_the_same(runs: Runs, spark: Any, case: str, engine: str) -> None:
     run, reference = runs.of(case, engine, spark), runs.of(case, REFERENCE, spark)
 
@@ -57,12 +43,6 @@ def test_the_reference_has_as_many_rows_as_it_must_and_no_engine_left_anything(
         rows = reference.rows(output)
         assert differences(CASES[case], output, rows, rows) == []
     assert runs.left_open(case) == []
-
-
-def test_gaps_are_few_and_of_pipelines_that_are_run() -> None:
-    assert set(GAPS) <= {(case, engine) for case in CASES for engine in ENGINES}
-    assert len(GAPS) == COUNTED_GAPS, "count them again, and say so in the docs"
-    assert all(gap.reason and gap.says for gap in GAPS.values())
 
 
 @pytest.mark.parametrize("engine", [REFERENCE, *ENGINES])

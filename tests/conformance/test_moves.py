@@ -12,7 +12,7 @@ from kafka_eos.audit import audit
 from kafka_eos.runtime.program import load_program
 from kafka_eos.savepoints import Snapshot
 from tests.conformance.cases import CASES, Case, Fed
-from tests.conformance.runs import ON_SPARK, REFERENCE, Run, Runs, differences, feed
+from tests.conformance.runs import REFERENCE, Run, Runs, differences, feed
 from tests.marks import campaign
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -30,7 +30,7 @@ UNPROVEN = {"requests"}
 
 def go_on(run: Run, engine: str, spark: Any, savepoint: Path | None) -> None:
     run.engine = engine
-    if engine in ON_SPARK:
+    if engine == "spark":
         run.on_spark(spark, savepoint)
     else:
         run.start(savepoint)

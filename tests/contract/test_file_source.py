@@ -795,7 +795,7 @@ APP = """
 from kafka_eos import Pipeline
 from kafka_eos.connectors.files import FileSink, FileSource
 
-pipeline = Pipeline("files", checkpoint_dir="checkpoints", state_dir="state", parallelism=2, max_records_per_epoch=20)
+pipeline = Pipeline("files", checkpoint_dir="checkpoints", state_dir="state", parallelism=2, batch_size=20)
 (
     pipeline.source(FileSource("in", value=dict[str, int]), name="in")
     .key_by(lambda row: row["id"] % 3)

@@ -139,7 +139,7 @@ def test_partitions_are_read_once_also_when_worker_and_supervisor_die(place: str
             (directory / name).parent.mkdir(parents=True)
             (directory / name).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in days[day]))
 
-    few = {"KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "20", "KAFKA_EOS_PARALLELISM": "2"}
+    few = {"KAFKA_EOS_BATCH_SIZE": "20", "KAFKA_EOS_PARALLELISM": "2"}
     for day in range(3):
         put(day)
     run_app(tmp_path, "worker.ack.before=kill;commit.before=kill", -signal.SIGKILL, **few)

@@ -35,11 +35,11 @@ def test_every_plan_kills_workers_five_times_the_supervisor_once_and_the_broker_
         assert found == {"worker": 5, "supervisor": 1, "broker": 1, "job": 1}
 
 
-def test_on_spark_driver_executors_and_python_workers_are_killed() -> None:
+def test_on_spark_driver_executors_and_workers_are_killed() -> None:
     for seed in range(50):
         found = Counter(fault.victim.value for fault in plan_faults(seed, engine="spark").faults)
 
-        assert found == {"Python worker": 3, "executor": 2, "driver": 2, "broker": 1, "job": 1}
+        assert found == {"worker": 3, "executor": 2, "driver": 2, "broker": 1, "job": 1}
 
 
 @both_engines

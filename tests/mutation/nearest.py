@@ -180,7 +180,7 @@ LEFT_OUT: Mapping[str, str] = {
     "kafka_eos/api": "builds the plan that tests/unit/plan/test_plan*.py and tests/conformance look at",
     "kafka_eos/abc": "contracts; what computes is in FILES",
     "kafka_eos/plan": "describes, and refuses before anything is written",
-    "kafka_eos/spark": "the engine of a job for each epoch is replaced",
+    "kafka_eos/spark": "opens sessions and starts processes; what runs in these is in ROOMS",
     "kafka_eos/pytest_plugin": "compares the output of a pipeline for its author's tests",
     "kafka_eos/testing": "what its checks let pass is tested with sinks that are broken on purpose",
 }

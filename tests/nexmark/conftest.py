@@ -92,8 +92,7 @@ class Nexmark:
     def _on_spark(self, spark: Any) -> None:
         app = self.app("spark")
         pipeline = load_program(app)
-        given = {"parallelism": 2, "max_records_per_epoch": 2000}
-        settings = Settings.resolve(code={**pipeline.code_settings, **given})
+        settings = Settings.resolve(code={**pipeline.code_settings, "parallelism": 2})
         SparkEngine(spark).run(pipeline.plan(), app, settings, until_caught_up=True)
 
     def _embedded(self, engine: str) -> None:

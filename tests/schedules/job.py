@@ -1,7 +1,6 @@
 """A job under a schedule: what it reads, what its sinks got for good, and what is decided.
 
-Chance decides all that a machine would: so a seed is a schedule, and comes again. See ``runs`` and ``batches`` for
-the two engines.
+Chance decides all that a machine would: so a seed is a schedule, and comes again. See ``single_thread_engine``.
 """
 
 from __future__ import annotations
@@ -109,13 +108,13 @@ class ProvenanceSink(MemorySink):
 
 
 class _ProvenanceWriter(MemoryWriter):
-    """Fails if another writer has its term, subtask and attempt, or if it seals before it is notified of a commit."""
+    """Fails if another writer has its term and subtask, or if it seals before it is notified of a commit."""
 
     _sink: ProvenanceSink
 
     def __init__(self, sink: ProvenanceSink, ctx: TaskContext) -> None:
         super().__init__(sink, ctx)
-        name = (ctx.job.term, ctx.subtask, ctx.attempt)
+        name = (ctx.job.term, ctx.subtask)
         assert name not in sink.writers, "two writers of a sink have one number"
         sink.writers.add(name)
         self._notified = sink.committed_epoch

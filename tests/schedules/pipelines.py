@@ -60,8 +60,6 @@ class Case:
     """Processing time; goes on with each look."""
     last_run_start: int = 0
     """What it was when the last run began."""
-    on_spark: bool = True
-    """Can Spark run it?"""
     ending: list[str] = field(default_factory=list)
     """Windows of rows of which nothing is left some hours later."""
 

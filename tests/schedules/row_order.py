@@ -154,7 +154,6 @@ def async_requests(case: Case) -> None:
 
 def rounds(case: Case) -> None:
     """Rows go round a loop, each as often as all others, and to the owner of their key each time."""
-    case.on_spark = False
     splits = _random_splits(case)
     times = case.chance.randint(1, 4)
     stream: Stream[Row] = case.pipeline.source(RandomSplitSource("stream", splits, case.chance), name="stream")

@@ -15,8 +15,7 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.config.settings import Settings
 from tests.examples import seeds
-from tests.schedules import batches, row_order
-from tests.schedules import single_thread_engine as embedded
+from tests.schedules import row_order, single_thread_engine
 from tests.schedules.job import Job
 from tests.schedules.pipelines import Case
 
@@ -43,8 +42,7 @@ def _run(plan_of: Callable[[Case], None], chance: Random, directory: Path) -> Co
     plan_of(case)
     job = Job(case.pipeline.plan(), directory, chance, _settings(chance), longest_run=2.2)
     for run in range(RUNS):
-        engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
-        engine.run(job, chance.randint(1, 3), to_the_end=run == RUNS - 1)
+        single_thread_engine.run(job, chance.randint(1, 3), to_the_end=run == RUNS - 1)
     case.check()
     return job.counts
 

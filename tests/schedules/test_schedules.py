@@ -1,7 +1,7 @@
 """Whatever the schedule, what is committed is what a batch computation gives, and each output once.
 
-Runs of embedded workers and of Spark's tasks take turns, each with another number of them: they die at any moment,
-barriers overtake rows, and come between any two firings. ``make schedules SEEDS=1000`` tries more.
+One run follows another, each with another number of workers: they die at any moment, barriers overtake rows, and come
+between any two firings. ``make schedules SEEDS=1000`` tries more.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from kafka_eos.runtime.operators.event_time import WatermarkSchedule
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.worker import task_resources as open_task
 from kafka_eos.runtime.worker import worker_runtime as open_plan
-from kafka_eos.spark import stage_task as open_level
 from tests.limits import TINY, set_limits, some_limits
 from tests.marks import campaign
-from tests.schedules import batches, expiring_windows, pipelines, row_order, timer_pipelines
-from tests.schedules import single_thread_engine as embedded
+from tests.schedules import expiring_windows, pipelines, row_order, single_thread_engine, timer_pipelines
 from tests.schedules.job import Job
 from tests.schedules.pipelines import Case
 
@@ -73,15 +71,13 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
         state_cache_entries=chance.choice([1, 5, 1000]),
     )
     job = Job(case.pipeline.plan(), tmp_path, chance, settings)
-    for module in (open_plan, open_level):
-        monkeypatch.setattr(module, "wall_clock", case.look)
+    monkeypatch.setattr(open_plan, "wall_clock", case.look)
     monkeypatch.setattr(open_task, "open_backend", partial(open_backend, clock=lambda: case.clock))
     number = chance.randint(2, 8) if seed else FEW_RUNS
     for run in range(number):
         case.clock += chance.choice([0, -50, 100_000])
         case.last_run_start = case.clock
-        engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
-        engine.run(job, chance.randint(1, 3), to_the_end=run == number - 1)
+        single_thread_engine.run(job, chance.randint(1, 3), to_the_end=run == number - 1)
 
     case.check()
     for operator in case.ending:

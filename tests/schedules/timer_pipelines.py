@@ -90,7 +90,6 @@ def timers(case: Case) -> None:
     strategy = chance.choice([monotonic(), bounded(0.020)])
     silence = chance.choice([0, 0, 0.005, 0.050])
     if silence:
-        case.on_spark = False
         strategy = chance.choice([strategy.with_idleness(silence), strategy.with_clock(after=silence)])
     case.sink(keyed(case.read("stream", splits, strategy), "by-key").process(Alarms, name="alarms"), "alarms")
 
@@ -162,7 +161,7 @@ def sessions(case: Case) -> None:
     splits = rows(chance, case.max_rows, bound + lateness + more)
     strategy = bounded(bound / 1000) if bound else monotonic()
     if more and chance.random() < 0.5:
-        case.on_spark, after = False, chance.choice([0.005, 0.050])
+        after = chance.choice([0.005, 0.050])
         strategy = chance.choice([strategy.with_idleness(after), strategy.with_clock(after=after)])
     stream = keyed(case.read("stream", splits, strategy), "by-key")
     kinds: dict[str, Any] = {

@@ -515,7 +515,9 @@ BUGS = [
     PlantedBug("offsets are those of the answer", _offsets_of_the_answer, 50),
     PlantedBug("state is that of the answer", _state_of_the_answer, 50),
     PlantedBug("the writer is sealed when the epoch is complete", _sealed_when_complete, 50),
-    PlantedBug("a late answer counts for the next epoch", _late_answer_counts, 400, narrowed=_many_given_up),
+    PlantedBug(
+        "a late answer counts for the next epoch", _late_answer_counts, 1050, since=1000, narrowed=_many_given_up
+    ),
     PlantedBug("a repeated answer counts twice", _repeated_answer_counts, 50),
     PlantedBug("output of aborted epochs is dropped", _output_of_aborted_epochs_is_dropped, 400),
     PlantedBug("output is committed before the manifest", _committed_before_the_manifest, 50),

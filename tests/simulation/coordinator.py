@@ -84,9 +84,9 @@ class Crew(Protocol):
 class Coordinator:
     """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out.
 
-    A share of epochs (``saves``) is aligned in every mode, and a savepoint is made of each. Old ones are dropped after
-    each ``sweep_every`` decisions; of those that are committed, so many are ``retained``. ``fate`` decides about this
-    attempt what does not touch the schedule of the others.
+    A share of epochs (``saves``) is aligned in every mode, and a savepoint is made of each. Of those that are
+    committed, so many are ``retained``. ``fate`` decides about this attempt what does not touch the schedule of the
+    others.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class Coordinator:
         sink: Sink,
         crew: Crew,
         cadence: Cadence,
-        sweep_every: int,
         saves: float,
         retained: int,
         chance: random.Random,
@@ -109,7 +108,7 @@ class Coordinator:
         self.spurious = 0
         self.stopping = False
         self.term = Term(0)
-        self._sweep_every, self._saves, self._retained = sweep_every, saves, retained
+        self._saves, self._retained = saves, retained
         self._asked = facts.PendingRequests()
         self._answers: dict[EpochId, dict[int, Answer]] = {}
         self._kinds: dict[EpochId, EpochKind] = {}
@@ -134,10 +133,8 @@ class Coordinator:
         policy = AttemptPolicy(
             workers, self._cadence, 3, discovery_interval=200.0, verifies_input=True, heartbeat_timeout=float("inf")
         )
-        housekeeping = CleanupSchedule(self._sweep_every, self.now, max_interval=50.0)
-        self._attempt = Attempt.of(
-            policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now, under_way=False
-        )
+        housekeeping = CleanupSchedule(self.now, search_interval=50.0)
+        self._attempt = Attempt.of(policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now)
         yield from self._serve()
 
     def clean_up(self) -> Program:
@@ -374,7 +371,7 @@ class Coordinator:
             case do.EndJob():
                 self._job.seen["a job drained"] += 1
                 raise Drained
-            case do.PauseSources() | do.RequestCounts() | do.ResumeSources() | do.AnswerRequests():
+            case do.PauseSources() | do.RequestCounts() | do.ResumeSources():
                 raise Violation(f"{action} makes no sense here")
 
     def _trigger(self, epoch: EpochId, kind: EpochKind) -> None:

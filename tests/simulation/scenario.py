@@ -74,8 +74,8 @@ class Scenario:
     from the first, beside the other way there. ``interval`` is in steps. A channel is slow
     with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
     input lasts for many epochs. ``saves`` is the share of epochs of which a savepoint is made: they leave nothing under
-    way. Old ones are dropped every ``sweep_every`` decisions; of the committed ones ``retained`` stay. With ``renamed``
-    each term knows the cluster of the output by another name.
+    way. Of the committed ones ``retained`` stay. With ``renamed`` each term knows the cluster of the output by another
+    name.
     """
 
     seed: int
@@ -85,7 +85,6 @@ class Scenario:
     shortcut: int | None
     mode: CheckpointMode
     aligned_timeout: float
-    sweep_every: int
     interval: int
     rows: int
     slow: float
@@ -166,7 +165,6 @@ def generate(seed: int) -> Scenario:
         shortcut=shortcut,
         mode=mode,
         aligned_timeout=chance.choice([0.0, 0.0, 40.0, 150.0]),
-        sweep_every=chance.randint(1, 3),
         interval=chance.randint(20, 120),
         rows=chance.randint(5, 16),
         slow=chance.choice([0.0, 0.3]),

@@ -53,8 +53,6 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield from (replace(scenario, parallelism=(n,)) for n in sorted(set(scenario.parallelism)))
     if scenario.slow:
         yield replace(scenario, slow=0.0)
-    if scenario.sweep_every > 1:
-        yield replace(scenario, sweep_every=1)
     if scenario.saves:
         yield replace(scenario, saves=0.0)
     if scenario.retained > 1:

@@ -42,7 +42,7 @@ class Session:
         size = parallelism**2 * (scenario.exchanges + (scenario.shortcut is not None)) * (2 if scenario.loop else 1)
         cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
-            world.job, world.sink, self, cadence, scenario.sweep_every, scenario.saves, scenario.retained, world.chance,
+            world.job, world.sink, self, cadence, scenario.saves, scenario.retained, world.chance,
             random.Random(f"{scenario.seed} attempt {world.started}"), scenario.renamed,
         )  # fmt: skip
         self._program: Program = self.coordinator.run()

@@ -17,11 +17,9 @@ from tests.waiting import PATIENCE
 class Run:
     """``kafka-eos run`` of a job on Spark, as a process."""
 
-    def __init__(
-        self, job: Job, master: str, *options: str, failpoints: str = "", engine: str = "spark", **environ: str
-    ) -> None:
+    def __init__(self, job: Job, master: str, *options: str, failpoints: str = "", **environ: str) -> None:
         self.job, self.log = job, job.directory / "driver.log"
-        command = [sys.executable, "-m", "kafka_eos", "run", str(job.app), "--engine", engine, "--master", master,
+        command = [sys.executable, "-m", "kafka_eos", "run", str(job.app), "--engine", "spark", "--master", master,
                    "-b", job.bootstrap, "--checkpoint-dir", str(job.checkpoints), *options]  # fmt: skip
         armed = {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(job.directory / "fired")}
         with self.log.open("ab") as log:

@@ -70,48 +70,6 @@ pipeline = Pipeline("{name}")
 )
 """
 """The running totals that most tests of an engine's behaviour want, for ``Job``."""
-SUMS = """
-pipeline = Pipeline("{name}")
-(
-    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
-    .key_by(lambda payment: payment.account)
-    .fold(name="sum", init=lambda: 0, step=lambda n, p: n + p.amount, merge=lambda a, b: a + b,
-          emit=lambda account, n: Total(account, n, 0))
-    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="out")
-)
-"""
-"""Sums in two phases: one output an account and epoch."""
-WINDOW = 50
-WINDOWS = """
-from kafka_eos import monotonic
-
-class Windows(ProcessFunction):
-    def open(self, ctx):
-        self.ctx, self.timers = ctx, ctx.timers()
-        self.sums = ctx.map_state("sums", int, int)
-
-    def process(self, key, payment):
-        assert self.ctx.timestamp > self.ctx.watermark
-        end = (self.ctx.timestamp // {window} + 1) * {window}
-        self.sums.put(end, (self.sums.get(end) or 0) + payment.amount)
-        self.timers.register(end - 1)
-        return []
-
-    def on_timer(self, key, time):
-        total = self.sums.get(time + 1)
-        self.sums.remove(time + 1)
-        return [Total(key, total, time + 1)]
-
-pipeline = Pipeline("{name}")
-(
-    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
-    .with_timestamps(lambda payment: payment.id, watermarks=monotonic())
-    .key_by(lambda payment: payment.account)
-    .process(Windows, name="windows")
-    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account, timestamp=None), name="to-kafka")
-)
-""".replace("{window}", str(WINDOW))
-"""What each account was paid within so many ids, which are the event times; ``id`` is the end of the window."""
 
 
 @dataclass
@@ -138,10 +96,10 @@ class Job:
                  "restart_backoff_initial": 0.05}  # fmt: skip
         return Settings.resolve(code={**given, **settings})
 
-    def on_spark(self, spark: Any, **settings: object) -> None:
-        """Run until caught up."""
+    def on_spark(self, spark: Any, *, until_caught_up: bool = True, **settings: object) -> None:
+        given = self.settings(**settings)
         SparkEngine(spark).run(
-            self.plan(), AppRef(self.app), self.settings(**settings), observers=(self.observe,), until_caught_up=True
+            self.plan(), AppRef(self.app), given, observers=(self.observe,), until_caught_up=until_caught_up
         )
 
     def embedded(self, parallelism: int = 1, **settings: object) -> None:

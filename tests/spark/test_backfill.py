@@ -30,7 +30,7 @@ class InOrder(ProcessFunction):
         self.waiting.remove(time)
         return [found]
 
-pipeline = Pipeline("{name}", max_records_per_epoch=60)
+pipeline = Pipeline("{name}", batch_size=60)
 history = pipeline.source(
     FileSource("{directory}/history", value=Payment, format="parquet", until="latest", in_order=True), name="history"
 ).with_timestamps(lambda payment: payment.id, watermarks=monotonic())

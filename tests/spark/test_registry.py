@@ -75,7 +75,7 @@ from sums_pb2 import Sum
 from kafka_eos.codecs import Registry, json_schema, protobuf
 
 registry = Registry("{url}")
-pipeline = Pipeline("{name}", max_records_per_epoch=20)
+pipeline = Pipeline("{name}", batch_size=20)
 (
     pipeline.source(KafkaSource("{input}", value=json_schema(Payment, registry=registry)), name="payments",
                     on_error=dead_letter("{refused}"))
@@ -153,7 +153,7 @@ class Kept(BaseModel):
 def kept(before, payment):
     return before.model_copy(update={{"account": payment.account, "total": before.total + payment.amount}})
 
-pipeline = Pipeline("{name}", max_records_per_epoch=10)
+pipeline = Pipeline("{name}", batch_size=10)
 (
     pipeline.source(KafkaSource("{input}", value=avro(Payment, registry=registry)), name="payments"
                     # letters

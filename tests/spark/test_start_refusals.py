@@ -1,4 +1,4 @@
-"""What the engine says before anything starts: of a plan, of settings, and of a machine that is not set up."""
+"""What the engine says before anything starts: of settings, and of a machine that is not set up."""
 
 from __future__ import annotations
 
@@ -26,17 +26,9 @@ FLAT = """
 from kafka_eos import Pipeline
 from kafka_eos.testing import ListSource, MemorySink
 
-pipeline = Pipeline("flat", checkpoint_mode="at-least-once", parallelism=3, max_bytes_per_epoch="5MB")
+pipeline = Pipeline("flat")
 keyed = pipeline.source(ListSource([1, 2]), name="in").key_by(str, name="by-number", values=int)
 keyed.fold(name="sum", init=int, step=lambda total, n: total + n).sink(MemorySink(), name="out")
-"""
-ROUND = """
-from kafka_eos import Pipeline
-from kafka_eos.testing import ListSource, MemorySink
-
-pipeline = Pipeline("round")
-source = pipeline.source(ListSource([1]), name="in")
-source.iterate(lambda n: (n.filter(lambda n: n < 3), n), name="again", values=int).sink(MemorySink(), name="out")
 """
 BLOCKED = """
 import sys
@@ -69,49 +61,13 @@ def kafka_eos(directory: Path, *arguments: str, **environment: str) -> tuple[int
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "flat.py").write_text(FLAT)
-    (tmp_path / "round.py").write_text(ROUND)
     return tmp_path
 
 
-def test_explain_knows_what_is_different_on_spark(home: Path) -> None:
-    code, here, shown = kafka_eos(home, "explain", "flat.py")
-    assert code == 0, shown
-    code, there, shown = kafka_eos(home, "explain", "flat.py", "--engine", "spark")
-    assert code == 0, shown
-
-    assert "at-least-once: with this checkpoint_mode, rows overtake" in here
-    assert "at-least-once: " not in there
-    assert "on Spark an epoch is one job: 2 stages" in there
-    assert "on Spark parallelism is the number of tasks of a stage: 3" in there
-    assert "on Spark an epoch reads at most 1000000 records, and about 5242880 bytes of keys and values" in there
-    assert "on Spark checkpoint_mode=at-least-once has no effect (there are no barriers" in there
-    assert "on Spark" not in here
-
-
-def test_without_a_parallelism_it_is_one_task_a_core(home: Path) -> None:
-    (home / "flat.py").write_text(
-        FLAT.replace(', checkpoint_mode="at-least-once", parallelism=3, max_bytes_per_epoch="5MB"', "")
-    )
-
-    code, out, shown = kafka_eos(home, "explain", "flat.py", "--engine", "spark")
-
-    assert code == 0, shown
-    assert "one per core of the cluster" in out and "changes nothing" not in out
-
-
-@pytest.mark.campaign
-def test_explain_and_run_refuse_a_circle_in_the_same_words(home: Path) -> None:
-    assert kafka_eos(home, "explain", "round.py")[0] == 0
-    code, _, explained = kafka_eos(home, "explain", "round.py", "--engine", "spark")
-    ran, _, shown = kafka_eos(home, "run", "round.py", "--engine", "spark", JAVA_HOME="/nowhere")
-
-    assert (code, ran) == (2, 2)
-    assert (
-        "an epoch on Spark is one job and cannot iterate. Run it on the embedded engine, or loop through a topic"
-        in explained
-    )
-    assert explained in shown
-    assert not (home / ".kafka-eos").exists(), "something was started"
+def test_speculation_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"spark\.speculation=false"):
+        session.refuse_unsafe({"spark.speculation": "TRUE"}.get)
+    session.refuse_unsafe({}.get)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +126,13 @@ def test_pyspark_that_is_not_installed(home: Path) -> None:
     assert code == 2
     assert "ConfigError: the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]'" in shown
     assert "No module named 'pyspark'" in shown and "Traceback" not in shown
-    assert kafka_eos(home, "explain", "flat.py", "--engine", "spark", PYTHONPATH=path)[0] == 0
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.campaign
 def test_a_python_of_another_version(home: Path, other_python: str) -> None:
     code, _, shown = kafka_eos(
-        home, "run", "flat.py", "--engine", "spark", "--master", "local[1,2]", "--until-caught-up",
+        home, "run", "flat.py", "--engine", "spark", "--master", "local[1]", "--until-caught-up",
         PYSPARK_PYTHON=other_python, SPARK_LOCAL_IP="127.0.0.1",
     )  # fmt: skip
 

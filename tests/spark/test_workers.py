@@ -22,7 +22,7 @@ from kafka_eos.coordination.job_history import History
 from kafka_eos.core.errors import CorruptCheckpoint, Fenced
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.spark import SparkWorkers
+from kafka_eos.spark import SparkEngine
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 from tests.spark import kit
@@ -50,11 +50,8 @@ def step(total, payment):
 """ + kit.TOTALS.replace("step=add", "step=step")
 
 
-def run(job: Job, spark: Any, *, until_caught_up: bool = True, **settings: object) -> None:
-    given = job.settings(**{"parallelism": 2, "batch_size": 20, **settings})
-    SparkWorkers(spark).run(
-        job.plan(), AppRef(job.app), given, observers=(job.observe,), until_caught_up=until_caught_up
-    )
+def run(job: Job, spark: Any, **settings: Any) -> None:
+    job.on_spark(spark, **{"parallelism": 2, "batch_size": 20, **settings})
 
 
 def check_totals(job: Job, count: int) -> None:
@@ -109,7 +106,7 @@ def test_an_application_that_fails_to_load_in_a_worker_is_named(new_job: NewJob,
     job.app.write_text("1 / 0")
 
     with pytest.raises(RemoteUserError, match="ZeroDivisionError"):
-        SparkWorkers(spark).run(plan, AppRef(job.app), job.settings(parallelism=1), until_caught_up=True)
+        SparkEngine(spark).run(plan, AppRef(job.app), job.settings(parallelism=1), until_caught_up=True)
 
 
 def test_a_job_begins_with_fewer_workers_while_a_core_is_taken_and_grows_when_it_is_free(
@@ -212,7 +209,7 @@ def test_executors_and_drivers_that_die_on_a_cluster_lose_and_double_nothing(new
     codes: list[int] = []
     with cluster(tmp_path / "cluster", workers=2) as master:
         while len(codes) < 4 and (not codes or codes[-1] == -signal.SIGKILL):
-            run = Run(job, master, "--until-caught-up", "-p", "2", failpoints=script, engine="spark-workers")
+            run = Run(job, master, "--until-caught-up", "-p", "2", failpoints=script)
             codes.append(run.ended())
 
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0], run.tail()
@@ -238,8 +235,7 @@ def test_a_machine_that_was_frozen_and_replaced_does_no_harm_when_it_goes_on(new
     machine = tmp_path / "cluster" / "work-0"
 
     with cluster(tmp_path / "cluster", workers=2) as master:
-        options = ("-p", "2", "--checkpoint-interval", "100ms")
-        run = Run(job, master, *options, engine="spark-workers", KAFKA_EOS_WORKER_TIMEOUT="5")
+        run = Run(job, master, "-p", "2", "--checkpoint-interval", "100ms", KAFKA_EOS_WORKER_TIMEOUT="5")
         run.until("committed")
         assert signal_all(machine, signal.SIGSTOP) >= 3, "the executor, its Python worker, and the worker in that"
         try:

@@ -35,7 +35,7 @@ class FileWriter(Writer[Any]):
         self._shape = shape
         self._operator, self._term = ensure_name(ctx.operator, "operator name"), ctx.job.term
         job = ensure_name(ctx.job.job, "job name")
-        self._part = partial(PartId, job, ctx.job.identity, subtask=ctx.owner, operator=ctx.operator)
+        self._part = partial(PartId, job, ctx.job.identity, subtask=ctx.subtask, operator=ctx.operator)
         self._epoch, self._reject = ctx.first_epoch, ctx.services.reject_row
         self._files = self._new_files()
 

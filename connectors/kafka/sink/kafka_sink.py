@@ -48,8 +48,7 @@ from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, SlotCounter
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, RecordEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
-from kafka_eos.connectors.kafka.sink.shared_clients import TermClients
-from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, TransactionSettings
+from kafka_eos.connectors.kafka.sink.shared_transaction import PartitionCounts, SharedTransactions, TransactionSettings
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.connectors.kafka.sink.writer import AtLeastOnceWriter, TransactionalWriter
 from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts, topic_name
@@ -367,23 +366,17 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
         return resolve_cluster(self._servers, self._config, ctx)
 
     def _places(self, ctx: TaskContext, partitioner: str | None) -> StickyPartitioner:
-        """Return the partitioner that all sessions of the worker share, because its knowledge of keys is
-        worth keeping."""
+        """Return the partitioner that all writers of the topic share in this session."""
         where = self._cluster(ctx.job)
         key = f"{where.scope}:{where.fingerprint}:{self.topic}"
-        return ctx.services.longest.get(StickyPartitioner, key, lambda: StickyPartitioner(partitioner, ctx.subtask))
+        return ctx.services.session.get(StickyPartitioner, key, lambda: StickyPartitioner(partitioner, ctx.subtask))
 
     def _transactions(self, ctx: TaskContext, where: Cluster) -> SharedTransactions:
         """Return the transactions of a worker session and client configuration."""
         key = f"{where.scope}:{where.fingerprint}:{self._timeout_ms}"
-
-        def clients() -> TermClients:
-            return _open_clients(ctx, where, self._timeout_ms)
-
-        def transactions() -> SharedTransactions:
-            return _new_transactions(ctx, where, ctx.services.longest.get(TermClients, key, clients))
-
-        return ctx.services.session.get(SharedTransactions, key, transactions)
+        return ctx.services.session.get(
+            SharedTransactions, key, lambda: _open_transactions(ctx, where, self._timeout_ms)
+        )
 
 
 def _is_record(tp: Any) -> bool:
@@ -392,7 +385,7 @@ def _is_record(tp: Any) -> bool:
 
 
 def _limits(ctx: TaskContext, where: Cluster, topic: str) -> CurrentLimits:
-    """Return the topic's limits, queried once per session, or once per term in a process with short sessions.
+    """Return the topic's limits, queried once per session.
 
     A limit that is raised while a job runs applies to the next row that exceeds it, any other change from the next
     attempt.
@@ -403,7 +396,7 @@ def _limits(ctx: TaskContext, where: Cluster, topic: str) -> CurrentLimits:
             return fetch_topic_limits(rpc, topic, where.config)
 
     key = f"{where.scope}:{where.fingerprint}:{topic}"
-    return ctx.services.longest.get(CurrentLimits, key, lambda: CurrentLimits(fetch))
+    return ctx.services.session.get(CurrentLimits, key, lambda: CurrentLimits(fetch))
 
 
 def batching(where: Cluster, to: TopicLimits) -> Cluster:
@@ -414,29 +407,21 @@ def batching(where: Cluster, to: TopicLimits) -> Cluster:
     return replace(where, config={**where.config, "batch.size": max(1, to.limit)})
 
 
-def _new_transactions(ctx: TaskContext, where: Cluster, clients: TermClients) -> SharedTransactions:
-    groups = names.marker_groups(ctx.job, ctx.subtask)
-    deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
-    terms = TransactionSettings(where.scope, ctx.job.term.n, clients.timeout_ms, deadline, clients.partitions)
-    keep = None if ctx.services.term is None else clients.keep
-    return SharedTransactions(
-        clients.pool, terms, clients.requests, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
-    )
-
-
-def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> TermClients:
-    job, owner = ctx.job, ctx.owner
+def _open_transactions(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> SharedTransactions:
+    job, groups, markers = ctx.job, names.marker_groups(ctx.job, ctx.subtask), MarkerGroups(where)
     with ExitStack() as opened:
         rpc = opened.enter_context(KafkaRequests(where))
         timeout = transaction_timeout_ms(rpc, timeout_ms)
+        config = producer_config(where, timeout, share_of(job))
         pool = ProducerPool(
-            # The owner that opens the clients keeps them, however many attempts they serve.
-            lambda slot: str(TransactionalId(job.job, job.identity, job.term, owner, slot)),
-            ctx.services.longest.get(SlotCounter, "", SlotCounter).new,
+            lambda slot: str(TransactionalId(job.job, job.identity, job.term, ctx.subtask, slot)),
+            ctx.services.session.get(SlotCounter, "", SlotCounter).new,
             lambda: {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
         )
         opened.pop_all()
-        return TermClients(pool, rpc, timeout, MarkerGroups(where))
+    deadline = config["message.timeout.ms"] / 1000
+    terms = TransactionSettings(where.scope, job.term.n, timeout, deadline, PartitionCounts())
+    return SharedTransactions(pool, terms, rpc, lambda slot: markers.named(f"{groups}.{slot}"))
 
 
 def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Consumer groups for markers: offsets that become visible with one transaction, and prove its commit.
 
 Rule: a marker overwrites the previous one in its group, so transactions of one epoch never share a group. Transactions
-of two epochs may, if each process numbers its transactions from zero (as on Spark), for two reasons:
+of two epochs may, if each process numbers its transactions from zero (as in Structured Streaming), for two reasons:
 - An epoch is decided only after the receipt of the previous one, and the marker of an epoch with a receipt is not
   needed.
 - The transactions of an epoch begin after the previous epoch is decided, so their offset is later in the log of the

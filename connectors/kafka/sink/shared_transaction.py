@@ -257,17 +257,12 @@ class SharedTransactions:
         terms: TransactionSettings,
         requests: KafkaRequests,
         group: Callable[[int], MarkerGroup],
-        keep: Callable[[Sequence[EpochTransaction]], None] | None = None,
     ) -> None:
-        """Create a worker's transactions. ``group``: returns the marker group of a slot.
-
-        ``keep``: takes the prepared transactions at the end, if the clients belong to another owner.
-        """
+        """Create a worker's transactions. ``group``: returns the marker group of a slot."""
         self._pool = pool
         self._terms = terms
         self._requests = requests
         self._group = group
-        self._keep = keep
         self._try_out = AbortedTryOut(pool, terms.deadline)
         self.refusal_search = RefusalSearch(terms.scope, self._try_out)
         self._writers = 0
@@ -345,9 +340,6 @@ class SharedTransactions:
         self._closed = True
         self._open.clear()
         self._try_out.close()
-        if self._keep is not None:
-            self._keep(self._prepared)
-            return
         self._prepared.clear()
         self._pool.close()
         self._requests.close()

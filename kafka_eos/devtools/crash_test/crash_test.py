@@ -196,7 +196,7 @@ class _CrashTest:
         cluster = SparkCluster(self._home.cluster)
         self._cleanup.callback(cluster.end)
         cluster.start()
-        return SparkJob(*given, cluster)
+        return SparkJob(*given, self._diary, cluster)
 
     def _pipeline_settings(self, bootstrap: str) -> Settings:
         options = {

@@ -22,7 +22,6 @@ class Victim(enum.Enum):
 
     WORKER = "worker"
     SUPERVISOR = "supervisor"
-    PYTHON = "Python worker"
     EXECUTOR = "executor"
     DRIVER = "driver"
     BROKER = "broker"
@@ -72,14 +71,22 @@ class FaultProfile:
 
 
 _BETWEEN = "commit.between"
-_STATE = ("snapshot.linked", "snapshot.uploaded")
-_SINK = ("sink.flush.after", "sink.prepare.before", "sink.prepare.after")
+_STEPS = (
+    "source.capture.after",
+    "snapshot.linked",
+    "snapshot.uploaded",
+    "sink.seal",
+    "sink.flush.after",
+    "sink.prepare.before",
+    "sink.prepare.after",
+    "worker.ack.before",
+)
 
 FAULT_PROFILES = {
     "embedded": FaultProfile(
         unit="worker",
         step_victim=Victim.WORKER,
-        step_points=("source.capture.after", *_STATE, "sink.seal", *_SINK, "worker.ack.before"),
+        step_points=_STEPS,
         step_hits=(3, 4),
         sink_hits=(9, 12),
         leader=Victim.SUPERVISOR,
@@ -88,12 +95,11 @@ FAULT_PROFILES = {
         members=Victim.WORKER,
     ),
     "spark": FaultProfile(
-        unit="task",
-        step_victim=Victim.PYTHON,
-        # A process that alone runs all tasks of an epoch passes these twice in it.
-        step_points=(*_STATE, *_SINK),
-        step_hits=(5, 6),
-        sink_hits=(15, 18),
+        unit="worker",
+        step_victim=Victim.WORKER,
+        step_points=_STEPS,
+        step_hits=(3, 4),
+        sink_hits=(9, 12),
         leader=Victim.DRIVER,
         leader_point=_BETWEEN,
         leader_hits=(8, 14),

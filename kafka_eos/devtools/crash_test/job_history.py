@@ -60,7 +60,7 @@ class HistoryFollower:
 
     @property
     def workers(self) -> list[int]:
-        """Process ids of the workers of the latest session, by subtask; none on Spark."""
+        """Process ids of the workers of the latest session, by subtask."""
         return list(self.sessions[-1].get("workers", ())) if self.sessions else []
 
     @property

@@ -172,15 +172,21 @@ class FrozenJob:
 
 
 class SparkJob(JobProcess):
-    """A driver, and executors that a cluster runs for it."""
+    """A driver, and executors that a cluster runs for it, with workers in their tasks."""
 
     LEADER = Victim.DRIVER
 
     def __init__(
-        self, home: CrashTestDirectory, app: AppRef, bootstrap: str, interval: str, cluster: SparkCluster
+        self,
+        home: CrashTestDirectory,
+        app: AppRef,
+        bootstrap: str,
+        interval: str,
+        diary: HistoryFollower,
+        cluster: SparkCluster,
     ) -> None:
         super().__init__(home, app, bootstrap, interval)
-        self._cluster = cluster
+        self._diary, self._cluster = diary, cluster
 
     def _options(self) -> list[str]:
         return ["--engine", "spark", "--master", self._cluster.address]
@@ -189,4 +195,6 @@ class SparkJob(JobProcess):
         return self._cluster.environment(armed)
 
     def _members(self) -> dict[str, int]:
-        return {f"executor {number}": pid for number, pid in self._cluster.executors().items()}
+        executors = {f"executor {number}": pid for number, pid in self._cluster.executors().items()}
+        workers = {f"worker {number}": pid for number, pid in enumerate(self._diary.workers) if parent_of(pid)}
+        return {**executors, **workers}

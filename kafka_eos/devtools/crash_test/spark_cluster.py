@@ -20,7 +20,8 @@ from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.crash_test.directory import children_of
 from kafka_eos.devtools.postgres import free_port
 
-WORKERS = 2
+WORKERS, CORES = 2, 2
+"""Two cores for each executor: a worker whose executor was killed has a core before another executor has started."""
 _PATIENCE = 120.0
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -44,7 +45,7 @@ class SparkCluster:
         self._await("I have been elected leader", 1)
         for number in range(WORKERS):
             home = ["--work-dir", str(self._directory / f"worker-{number}"), "--webui-port", "0"]
-            size = ["--cores", "1", "--memory", "1g"]
+            size = ["--cores", str(CORES), "--memory", "1g"]
             self._workers.append(
                 self._spawn(f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", *home, *size, self.address)
             )
@@ -62,11 +63,10 @@ class SparkCluster:
     def environment(self, armed: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a driver, with the variables ``armed`` for executors."""
         settings = {
-            # Both executors take part from the first task on; and as on two machines, neither reads the other's disk.
-            "spark.cores.max": str(WORKERS),
+            # Both executors take part from the first task on.
+            "spark.cores.max": str(WORKERS * CORES),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-            "spark.shuffle.readHostLocalDisk": "false",
             **{f"spark.executorEnv.{name}": value for name, value in armed.items() if value},
         }
         options = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())

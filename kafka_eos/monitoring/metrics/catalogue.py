@@ -35,7 +35,7 @@ _ALL: Final = (
     Metric("running", "gauge", (), "1 while rows are processed, 0 while the job starts, recovers or ends."),
     Metric("standby", "gauge", (), "1 while this supervisor is a standby and another one leads."),
     Metric("term", "gauge", (), "Number of the attempt; it grows with each recovery."),
-    Metric("parallelism", "gauge", (), "Workers; on Spark, tasks of a stage."),
+    Metric("parallelism", "gauge", (), "Workers."),
     Metric(
         "read_records",
         "counter",

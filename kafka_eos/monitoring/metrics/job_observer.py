@@ -58,8 +58,6 @@ class MetricsObserver:
         """When the current attempt began to process rows; reset when it begins an epoch."""
         self._open_since: float | None = None
         """When the newest committed epoch, or the session, began: no open transaction is older."""
-        self._batches = False
-        """Whether the engine leaves nothing open between epochs."""
         self._interval = self._least_pause = math.inf
         """Seconds from one epoch to the next, and at least between the end of one and the beginning of the next."""
         self._due = math.inf
@@ -113,11 +111,8 @@ class MetricsObserver:
         """Yield all samples as of now; they do not change meanwhile."""
         with self._lock:
             now = self._clock()
-            waits = self._measure_pending()
-            self._samples.set("checkpoint_pending_seconds", waits)
-            if self._batches:
-                self._samples.set("open_transaction_age_seconds", waits)
-            elif self._open_since is not None:
+            self._samples.set("checkpoint_pending_seconds", self._measure_pending())
+            if self._open_since is not None:
                 self._samples.set("open_transaction_age_seconds", now - self._open_since)
             for name, (since, _) in self._silent.items():
                 self._samples.set("dependency_silent_seconds", now - since, name)
@@ -177,9 +172,8 @@ class MetricsObserver:
         self._samples.set("term", facts["term"])
         self._samples.set("parallelism", facts["parallelism"])
         self._before.clear()
-        self._batches, self._open_since = facts.get("batches", False), self._clock()
-        self._idle_since = self._open_since
-        self._due = math.inf if self._batches else self._open_since + self._interval
+        self._idle_since = self._open_since = self._clock()
+        self._due = self._open_since + self._interval
         # An attempt may end between the two. Then its successor commits, and reports only the epoch it resumes from.
         for epoch, records in self._decided.items():
             if epoch <= facts["base"]:
@@ -311,7 +305,7 @@ class MetricsObserver:
         for sink, (began, ended) in facts.get("commits", {}).items():
             self._samples.observe("sink_seconds", max(0.0, ended - began), sink, "commit")
         self._open_since = self._triggered.get(epoch, self._open_since)
-        if not self._batches and epoch >= max(self._triggered, default=epoch):
+        if epoch >= max(self._triggered, default=epoch):
             now = self._clock()
             self._due = max(now + self._least_pause, self._triggered.get(epoch, now) + self._interval)
         self._forget(epoch)

@@ -130,7 +130,6 @@ class _SourceInput:
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
-            self._services.longest.close()
 
     def _prepare(self, ends: Positions) -> Reader[Any]:
         """Return the reader with all splits assigned. Raises InputLost if one cannot be read from its position."""

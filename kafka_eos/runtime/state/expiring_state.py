@@ -85,7 +85,7 @@ class ExpiringState(Generic[T]):
         self._now, self.advance = time.now, time.advance
         self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
         self.cursor = cursor if self._first < cursor < self._end else self._first
-        """Row key at which the cleanup resumes. Stored, since a session may be as short as one epoch (on Spark)."""
+        """Row key at which the cleanup resumes. Stored, so that it goes on after a restart."""
         self._reads_count = ttl.refresh == "read-write"
 
     @property

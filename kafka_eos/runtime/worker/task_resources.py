@@ -1,7 +1,6 @@
-"""The resources of a task on either engine: state, operators, writers, readers, restored in-flight rows.
+"""The resources of a subtask: state, operators, writers, readers, restored in-flight rows.
 
-A task of the embedded engine lasts a session, one of Spark a part of an epoch. The engine connects the opened parts;
-this module decides which parts are opened, with which settings.
+A session connects the opened parts; this module decides which parts are opened, with which settings.
 
 Rule: opening is all or nothing for the caller, and ``close`` releases everything without undoing anything.
 """
@@ -155,10 +154,10 @@ class SubtaskRuntime:
         settings, directory = self._share.settings, self._share.local_dir(operator) / f"{operator}.scratch"
         return open_scratch(settings.state_backend, directory, settings.state_cache_entries, self._options)
 
-    def context(self, operator: str, number: int, services: Services, attempt: int | None = None) -> TaskContext:
+    def context(self, operator: str, number: int, services: Services) -> TaskContext:
         """Return a connector's task context; ``number``: its subtask, unique among the operator's connectors."""
         share = self._share
-        return TaskContext(self._job, number, share.parallelism, operator, services, share.first.epoch, attempt)
+        return TaskContext(self._job, number, share.parallelism, operator, services, share.first.epoch)
 
     def writer(self, sink: SinkNode, context: TaskContext) -> Writer[Any]:
         writer = sink.sink.writer(context)

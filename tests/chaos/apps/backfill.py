@@ -64,7 +64,6 @@ pipeline = Pipeline(
     checkpoint_dir=os.environ["TEST_CHECKPOINTS"],
     checkpoint_interval=0.1,
     batch_size=20,
-    max_records_per_epoch=60,
     restart_backoff_initial=0.05,
 )
 DATABASE = os.environ.get("TEST_DATABASE")

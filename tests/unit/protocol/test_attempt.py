@@ -20,9 +20,6 @@ from kafka_eos.protocol.events import AttemptEvent
 from kafka_eos.protocol.quiescence import FrameCounts
 
 STREAM = AttemptPolicy(frozenset({0, 1}), Cadence(10.0, 2.0, 30.0), tolerated_failures=1, discovery_interval=1000.0)
-BATCHES = AttemptPolicy(
-    frozenset({0}), Cadence(10.0, 0.0, 30.0), tolerated_failures=0, discovery_interval=0.1, is_batch=True
-)
 ASKED = facts.PendingRequests(EpochKind.REQUESTED)
 
 
@@ -33,19 +30,11 @@ def epoch(n: int) -> EpochId:
 class Run:
     """An attempt with a clock. Begins at 0 s with epoch 5, on epoch 4 of term 2."""
 
-    def __init__(
-        self,
-        policy: AttemptPolicy,
-        *,
-        under_way: bool = False,
-        filling: bool = False,
-        every: int = 1,
-        look_every: float = 1e9,
-    ) -> None:
+    def __init__(self, policy: AttemptPolicy, *, filling: bool = False, search_interval: float = 1e9) -> None:
         base = EpochId(Epoch(4), Term(2))
-        keeping = CleanupSchedule(every, 0.0, look_every)
+        keeping = CleanupSchedule(0.0, search_interval)
         self.now = 0.0
-        self.attempt = Attempt.of(policy, epoch(5), base, keeping, 0.0, under_way, filling)
+        self.attempt = Attempt.of(policy, epoch(5), base, keeping, 0.0, filling)
 
     def on(self, *learned: AttemptEvent, at: float | None = None) -> list[AttemptAction]:
         self.now = self.now if at is None else at
@@ -102,10 +91,10 @@ def test_who_may_leave_stays_until_that_is_asked() -> None:
 
 
 def test_nothing_is_dropped_before_all_are_ready() -> None:
-    run = Run(STREAM, look_every=1.0)
+    run = Run(STREAM, search_interval=1.0)
 
-    assert run.on(facts.TaskAttemptsLost(), facts.Tick(), at=100.0) == []
-    assert do.RunCleanup(find_leftovers=True, fence=True) in run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
+    assert run.on(facts.Tick(), at=100.0) == []
+    assert do.RunCleanup(find_leftovers=True) in run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
 
 
 # ---------------------------------------------------------------- one epoch after another
@@ -251,17 +240,15 @@ def test_the_next_epoch_waits_until_every_subtask_has_confirmed_the_abort() -> N
 def test_nothing_is_dropped_between_an_abort_and_the_next_decision() -> None:
     """What the aborted epoch has stored may be named by the next one."""
     run = running()
-    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, max_interval=15.0))
+    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, search_interval=15.0))
     run.on(facts.Tick(), at=10.0)
-    aborted, *nothing = run.on(
-        facts.EpochDeclined(epoch(5), 0, "disk full"), *confirms(5), facts.TaskAttemptsLost(), at=16.0
-    )
+    aborted, *nothing = run.on(facts.EpochDeclined(epoch(5), 0, "disk full"), *confirms(5), at=16.0)
 
     assert (type(aborted), nothing) == (do.AbortEpoch, [])
     assert run.on(facts.Tick(), at=20.0) == [do.TriggerEpoch(epoch(6), EpochKind.PERIODIC)], (
         "it does not wait for the sweep"
     )
-    assert run.on(*acks(6), facts.EpochCommitted(epoch(6)))[-1] == do.RunCleanup(find_leftovers=True, fence=True)
+    assert run.on(*acks(6), facts.EpochCommitted(epoch(6)))[-1] == do.RunCleanup(find_leftovers=True)
 
 
 def test_an_abort_that_is_not_confirmed_counts_as_a_failure_once_a_timeout() -> None:
@@ -292,7 +279,7 @@ def test_a_subtask_that_is_frozen_while_its_abort_is_waited_for_is_replaced() ->
 
 def test_after_the_end_nothing_follows() -> None:
     run = running()
-    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, max_interval=50.0))
+    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, search_interval=50.0))
 
     assert run.on(facts.SubtaskLost(0, "killed"), at=100.0) == [do.ReplaceAttempt("killed", frozenset({0}))]
     assert run.on(facts.SubtaskLost(1, "killed"), facts.Tick(), facts.StopSignalled(), at=200.0) == []
@@ -587,31 +574,10 @@ def test_an_end_without_a_last_epoch_waits_until_all_are_ready_and_does_not_brea
 
 def test_a_last_epoch_is_followed_by_none_while_it_is_committed() -> None:
     run = running()
-    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, epoch_interval=8))
     assert run.on(facts.StopSignalled()) == [do.TriggerEpoch(epoch(5), EpochKind.FINAL)]
 
     assert [type(action) for action in run.on(*acks(5))] == [do.DecideEpoch, do.CommitEpoch]
     assert run.on(facts.Tick(), at=100.0) == []
-
-
-def test_old_epochs_are_dropped_at_the_end_even_if_that_is_not_due() -> None:
-    run = running()
-    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, epoch_interval=8))
-    run.on(facts.Tick(), at=10.0)
-    assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.NotifyCommit(epoch(5), 0.0), (
-        "eight are not decided yet"
-    )
-
-    run.on(facts.StopSignalled())
-    assert run.on(*acks(6), facts.EpochCommitted(epoch(6)))[-1] == do.RunCleanup(find_leftovers=False)
-    assert run.on(facts.CleanupFinished())[-1] == do.EndJob(JobOutcome.DRAINED)
-
-
-def test_rows_under_way_of_a_stream_are_no_reason_to_put_off_its_last_epoch() -> None:
-    run = Run(STREAM, under_way=True)
-    run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
-
-    assert run.on(facts.PendingRequests(EpochKind.SAVEPOINT, stop=True)) == [do.TriggerEpoch(epoch(5), EpochKind.FINAL)]
 
 
 # ---------------------------------------------------------------- splits
@@ -621,11 +587,11 @@ def test_a_stream_looks_for_splits_from_time_to_time_one_look_at_a_time() -> Non
     run = running(replace(STREAM, discovery_interval=3.0))
 
     assert run.on(facts.Tick(), at=2.9) == []
-    assert run.on(facts.Tick(), at=3.0) == [do.DiscoverSplits(at_once=False)]
+    assert run.on(facts.Tick(), at=3.0) == [do.DiscoverSplits()]
     assert run.on(facts.Tick(), at=9.0) == []
     assert run.on(facts.DiscoveryFinished(), facts.Tick(), at=9.5) == []
     assert run.on(facts.Tick(), at=10.0) == [do.TriggerEpoch(epoch(5), EpochKind.PERIODIC)]
-    assert run.on(facts.Tick(), at=12.5) == [do.DiscoverSplits(at_once=False)], "whatever is on its way"
+    assert run.on(facts.Tick(), at=12.5) == [do.DiscoverSplits()], "whatever is on its way"
     run.on(facts.DiscoveryFinished())
     assert run.on(*acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=False)
 
@@ -635,28 +601,6 @@ def test_a_stream_that_ends_looks_for_no_splits() -> None:
     run.on(facts.StopSignalled())
 
     assert run.on(facts.Tick(), at=5.0) == []
-
-
-def test_a_look_that_finds_no_splits_is_no_answer_to_who_asks_a_stream() -> None:
-    run = running(replace(STREAM, discovery_interval=3.0))
-    run.on(ASKED, at=1.0)
-    run.on(ASKED, at=2.0)
-    assert run.on(facts.Tick(), at=3.0) == [do.DiscoverSplits(at_once=True)]
-
-    assert run.on(facts.DiscoveryFinished(), *acks(5), facts.EpochCommitted(epoch(5)), facts.CleanupFinished())[
-        -1
-    ] == do.TriggerEpoch(epoch(6), EpochKind.REQUESTED)
-
-
-def test_a_look_that_finds_no_splits_is_no_reason_to_drop_old_epochs() -> None:
-    run = running(replace(STREAM, discovery_interval=3.0))
-    run.attempt = replace(run.attempt, cleanup=replace(run.attempt.cleanup, epoch_interval=8))
-    run.on(facts.Tick(), facts.DiscoveryFinished(), at=3.0)
-    run.on(facts.Tick(), at=10.0)
-
-    assert run.on(facts.DiscoveryFinished(), *acks(5), facts.EpochCommitted(epoch(5)))[-1] == do.NotifyCommit(
-        epoch(5), 0.0
-    )
 
 
 # ---------------------------------------------------------------- the job at a halt
@@ -761,224 +705,11 @@ def test_with_loops_no_other_epoch_does() -> None:
     )
 
 
-# ---------------------------------------------------------------- batches
-
-
-def batch_run(*, under_way: bool = False, look_every: float = 1e9) -> Run:
-    run = Run(BATCHES, under_way=under_way, every=8, look_every=look_every)
-    assert run.on(facts.SubtaskReady(0)) == [do.StartProcessing()]
-    assert run.on(facts.Tick(), at=0.1) == [do.DiscoverSplits(at_once=False)]
-    return run
-
-
-def test_a_batch_begins_when_there_is_something_to_read() -> None:
-    run = batch_run()
-
-    assert run.on(facts.DiscoveryFinished(False), facts.Tick(), at=0.15) == []
-    assert run.on(facts.Tick(), at=0.3) == [do.DiscoverSplits(at_once=False)]
-    assert run.on(facts.DiscoveryFinished(True)) == [do.TriggerEpoch(epoch(5), EpochKind.BATCH)]
-
-
-def test_the_next_batch_begins_while_the_one_before_it_is_committed_and_is_decided_after() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    decided = run.on(*acks(5, [0]), at=1.0)
-
-    assert decided[-1] == do.DiscoverSplits(at_once=False)
-    assert run.on(facts.DiscoveryFinished(True)) == [do.TriggerEpoch(epoch(6), EpochKind.BATCH)]
-    assert run.on(*acks(6, [0]), facts.Tick(), at=2.0) == []
-    assert run.on(facts.EpochCommitted(epoch(5)))[:2] == [
-        do.NotifyCommit(epoch(5), 1.9),
-        do.DecideEpoch(epoch(6), epoch(5), 1.0),
-    ]
-
-
-def test_a_batch_that_takes_too_long_replaces_the_attempt() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-
-    assert isinstance(run.on(facts.Tick(), at=30.2)[0], do.ReplaceAttempt)
-
-
-def test_who_asks_while_nothing_has_come_is_served_by_the_newest_epoch() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(False))
-
-    assert run.on(ASKED, at=1.0) == [do.DiscoverSplits(at_once=True)]
-    assert run.on(facts.DiscoveryFinished(False)) == [do.AnswerRequests()]
-    assert run.on(ASKED, at=2.0) == [do.DiscoverSplits(at_once=True)]
-    assert run.on(facts.DiscoveryFinished(True)) == [do.TriggerEpoch(epoch(5), EpochKind.BATCH)]
-
-
-def test_a_search_that_began_before_somebody_asked_is_no_answer() -> None:
-    """What has come since it looked would be missing."""
-    run = batch_run()
-
-    assert run.on(ASKED, facts.DiscoveryFinished(False)) == []
-    assert run.on(facts.Tick(), at=0.3) == [do.DiscoverSplits(at_once=True)]
-    assert run.on(facts.DiscoveryFinished(False)) == [do.AnswerRequests()]
-
-
-def searched_while_dropping() -> Run:
-    """Somebody asks while a batch is on its way; nothing has come after it, and old epochs are being dropped."""
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    run.on(ASKED, at=1.0)
-    assert run.on(*acks(5, [0]))[-1] == do.DiscoverSplits(at_once=True)
-    assert run.on(facts.DiscoveryFinished(False)) == [], "its commit is on its way"
-    assert run.on(facts.EpochCommitted(epoch(5))) == [
-        do.NotifyCommit(epoch(5), 0.9),
-        do.RunCleanup(find_leftovers=False),
-    ]
-    return run
-
-
-def test_who_asks_is_answered_when_all_is_committed_and_dropped() -> None:
-    assert searched_while_dropping().on(facts.CleanupFinished()) == [do.AnswerRequests()]
-
-
-def test_who_asks_the_same_again_is_answered_by_the_same_search() -> None:
-    assert searched_while_dropping().on(ASKED, facts.CleanupFinished()) == [do.AnswerRequests()]
-
-
-def test_who_asks_after_another_withdrew_is_answered_by_a_search_of_its_own() -> None:
-    run = searched_while_dropping()
-
-    assert run.on(facts.PendingRequests(), ASKED, facts.CleanupFinished()) == []
-    assert run.on(facts.Tick(), at=1.1) == [do.DiscoverSplits(at_once=True)]
-
-
-def test_old_epochs_of_batches_wait_until_there_is_nothing_to_read() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    assert run.on(*acks(5, [0]), at=1.0)[-1] == do.DiscoverSplits(at_once=False)
-    assert run.on(facts.EpochCommitted(epoch(5))) == [do.NotifyCommit(epoch(5), 0.9)]
-
-    assert run.on(facts.DiscoveryFinished(False)) == [do.RunCleanup(find_leftovers=False)]
-
-
-def test_nothing_is_searched_for_twice_at_a_time_nor_while_a_batch_is_on_its_way() -> None:
-    run = batch_run()
-    assert run.on(facts.Tick(), at=5.0) == []
-    assert run.on(facts.DiscoveryFinished(True)) == [do.TriggerEpoch(epoch(5), EpochKind.BATCH)]
-
-    assert run.on(facts.Tick(), at=9.0) == []
-
-
-def test_old_epochs_go_before_the_answer_which_may_be_the_last_thing() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    run.on(*acks(5, [0]), at=1.0)
-    run.on(ASKED, facts.DiscoveryFinished(False), facts.EpochCommitted(epoch(5)), facts.CleanupFinished())
-
-    assert run.on(ASKED, at=2.0) == [do.DiscoverSplits(at_once=True)]
-    assert run.on(facts.DiscoveryFinished(False)) == [do.AnswerRequests()]
-
-
-def test_a_stop_of_batches_needs_no_last_epoch() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    assert run.on(facts.PendingRequests(EpochKind.SAVEPOINT, stop=True)) == []
-    assert run.on(*acks(5, [0]))[-1] == do.CommitEpoch(epoch(5))
-
-    assert run.on(facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
-    assert run.on(facts.CleanupFinished()) == [do.AnswerRequests(), do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_a_stop_of_batches_is_not_withdrawn_by_a_search_and_begins_no_batch() -> None:
-    for found in (facts.DiscoveryFinished(False), facts.DiscoveryFinished(True)):
-        run = batch_run()
-        run.on(facts.DiscoveryFinished(True))
-        assert run.on(*acks(5, [0]), at=1.0)[-1] == do.DiscoverSplits(at_once=False)
-
-        assert run.on(facts.StopSignalled(), found) == []
-        assert run.on(facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
-        assert run.on(facts.CleanupFinished()) == [do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_who_asks_a_job_that_ends_is_answered_at_its_end() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    run.on(facts.StopSignalled(), ASKED)
-
-    assert run.on(*acks(5, [0]), facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
-    assert run.on(facts.CleanupFinished()) == [do.AnswerRequests(), do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_a_request_to_stop_may_be_withdrawn_until_it_is_served() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    run.on(facts.PendingRequests(EpochKind.REQUESTED, stop=True))
-    run.on(*acks(5, [0]), at=1.0)
-
-    assert run.on(facts.PendingRequests(), at=1.1) == [do.DiscoverSplits(at_once=False)]
-
-
-def test_rows_under_way_of_another_engine_go_before_a_stop_is_granted() -> None:
-    run = batch_run(under_way=True)
-
-    assert run.on(facts.PendingRequests(EpochKind.SAVEPOINT, stop=True), facts.DiscoveryFinished(True)) == [
-        do.TriggerEpoch(epoch(5), EpochKind.BATCH)
-    ]
-    assert run.on(*acks(5, [0]))[-1] == do.CommitEpoch(epoch(5))
-    assert run.on(facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True)
-    assert run.on(facts.CleanupFinished()) == [do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_a_stop_that_is_answered_ends_the_job() -> None:
-    """The next attempt would not know of it. Here nothing has come that could take up the rows under way."""
-    run = batch_run(under_way=True)
-    run.on(facts.DiscoveryFinished(False))
-    assert run.on(facts.PendingRequests(EpochKind.SAVEPOINT, stop=True), at=1.0) == [do.DiscoverSplits(at_once=True)]
-
-    assert run.on(facts.DiscoveryFinished(False)) == [do.AnswerRequests(), do.RunCleanup(find_leftovers=True)]
-    assert run.on(facts.CleanupFinished()) == [do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_rows_that_were_under_way_are_none_any_more_once_a_batch_has_taken_them_up() -> None:
-    run = batch_run(under_way=True)
-    run.on(facts.DiscoveryFinished(True))
-    run.on(*acks(5, [0]), facts.EpochCommitted(epoch(5)))
-
-    assert run.on(facts.PendingRequests(EpochKind.SAVEPOINT, stop=True), facts.DiscoveryFinished(True)) == [
-        do.RunCleanup(find_leftovers=True)
-    ]
-    assert run.on(facts.CleanupFinished()) == [do.AnswerRequests(), do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_bounded_batches_end_at_their_end() -> None:
-    run = batch_run()
-
-    assert run.on(facts.DiscoveryFinished(False, at_end=True)) == [do.RunCleanup(find_leftovers=True)]
-    assert run.on(facts.CleanupFinished()) == [do.EndJob(JobOutcome.DRAINED)]
-
-
-def test_what_lost_attempts_may_have_left_is_looked_for_before_the_next_batch() -> None:
-    run = batch_run()
-    run.on(facts.DiscoveryFinished(True))
-    run.on(*acks(5, [0]), facts.TaskAttemptsLost(), at=0.11)
-
-    assert run.on(facts.Tick(), at=5.0) == []
-    assert run.on(facts.EpochCommitted(epoch(5)))[-1] == do.RunCleanup(find_leftovers=True, fence=True)
-    assert run.on(facts.CleanupFinished()) == [do.DiscoverSplits(at_once=False)]
-
-
-def test_a_look_is_due_from_time_to_time_and_no_batch_waits_for_it() -> None:
-    run = batch_run(look_every=10.0)
-    run.on(facts.DiscoveryFinished(True))
-    assert run.on(*acks(5, [0]), at=20.0)[-1] == do.DiscoverSplits(at_once=False)
-    assert run.on(facts.DiscoveryFinished(True)) == [do.TriggerEpoch(epoch(6), EpochKind.BATCH)]
-    run.on(facts.EpochCommitted(epoch(5)), *acks(6, [0]), at=21.0)
-    run.on(facts.DiscoveryFinished(False))
-
-    assert run.on(facts.EpochCommitted(epoch(6)))[-1] == do.RunCleanup(find_leftovers=True)
-
-
 # ---------------------------------------------------------------- output of earlier terms
 
 
 def test_output_of_earlier_terms_is_searched_for_from_time_to_time_also_if_nothing_is_decided() -> None:
-    run = Run(replace(STREAM, cadence=Cadence(1000.0, 0.0, 30.0)), look_every=10.0)
+    run = Run(replace(STREAM, cadence=Cadence(1000.0, 0.0, 30.0)), search_interval=10.0)
     run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
 
     assert run.on(facts.Tick(), at=9.0) == []
@@ -989,7 +720,7 @@ def test_output_of_earlier_terms_is_searched_for_from_time_to_time_also_if_nothi
 
 
 def test_an_epoch_on_its_way_does_not_wait_for_a_search_and_the_search_follows_its_commit() -> None:
-    run = Run(STREAM, look_every=15.0)
+    run = Run(STREAM, search_interval=15.0)
     run.on(facts.SubtaskReady(0), facts.SubtaskReady(1))
     run.on(facts.Tick(), at=10.0)
 
@@ -1009,22 +740,19 @@ _FACTS = st.one_of(
     st.builds(facts.AbortConfirmed, _EPOCHS, _SUBTASKS),
     st.builds(facts.EpochCommitted, _EPOCHS),
     st.builds(facts.CleanupFinished),
-    st.builds(facts.TaskAttemptsLost),
-    st.builds(facts.DiscoveryFinished, st.booleans(), st.booleans()),
+    st.builds(facts.DiscoveryFinished),
     st.builds(facts.CountsReceived, st.integers(0, 2), _SUBTASKS, st.just(FrameCounts(True, 1, 1))),
     st.builds(facts.EndOfInputReached, _SUBTASKS),
     st.builds(facts.PendingRequests, st.sampled_from([None, EpochKind.REQUESTED, EpochKind.SAVEPOINT]), st.booleans()),
 )
-_POLICIES = st.sampled_from(
-    [STREAM, BATCHES, replace(STREAM, pauses_sources=True), replace(STREAM, pauses_at_end=True)]
-)
+_POLICIES = st.sampled_from([STREAM, replace(STREAM, pauses_sources=True), replace(STREAM, pauses_at_end=True)])
 
 
 @given(_POLICIES, st.lists(st.tuples(_FACTS, st.floats(0.0, 15.0)), max_size=60))
 def test_in_any_order_of_facts_epochs_are_decided_in_order_each_after_the_commit_before(
     policy: AttemptPolicy, learned: list[tuple[AttemptEvent, float]]
 ) -> None:
-    run, triggered, decided, open_ = Run(policy, every=2), [epoch(4)], [epoch(4)], False
+    run, triggered, decided, open_ = Run(policy, search_interval=20.0), [epoch(4)], [epoch(4)], False
     over = False
     for fact, later in [(facts.SubtaskReady(n), 0.0) for n in policy.subtasks] + learned:
         if isinstance(fact, facts.EpochCommitted) and decided[-1] == fact.epoch:

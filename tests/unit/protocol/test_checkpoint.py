@@ -41,7 +41,6 @@ def test_who_has_not_answered_is_known() -> None:
         (EpochKind.REQUESTED, False, True, False, False),
         (EpochKind.SAVEPOINT, True, True, False, False),
         (EpochKind.FINAL, True, True, False, True),
-        (EpochKind.BATCH, True, True, True, True),
     ],
 )
 def test_what_an_epoch_is_for_says_what_it_leaves_whom_it_serves_and_when_its_end_is_a_failure(
@@ -147,7 +146,6 @@ def test_whoever_asks_the_job_takes_its_own_checkpoints(asked: list[EpochKind | 
         (EpochKind.REQUESTED, False, False),
         (EpochKind.SAVEPOINT, False, False),
         (EpochKind.FINAL, False, True),
-        (EpochKind.BATCH, True, True),
     ],
 )
 def test_which_epochs_that_are_given_up_count_against_the_job(kind: EpochKind, late: bool, declined: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kafka_eos.core.errors import LossCause
@@ -21,9 +19,8 @@ from kafka_eos.protocol.input_loss import LossCheck, LossResponse, respond
 STREAM = AttemptPolicy(
     frozenset({0}), Cadence(60.0, 0.0, 600.0), tolerated_failures=1, discovery_interval=5.0, verifies_input=True
 )
-BATCHES = replace(STREAM, is_batch=True)
 EXPIRED = facts.InputLossFound(LossCause.EXPIRED, "gone")
-SEARCH = do.DiscoverSplits(at_once=False)
+SEARCH = do.DiscoverSplits()
 RESTART = do.ReplaceAttempt("gone", frozenset())
 
 
@@ -70,13 +67,17 @@ class Run:
 
     def __init__(self, policy: AttemptPolicy) -> None:
         base = EpochId(Epoch(4), Term(2))
-        self.attempt = Attempt.of(policy, epoch(5), base, CleanupSchedule(9, 0.0, 1e9), 0.0, under_way=False)
+        self.attempt = Attempt.of(policy, epoch(5), base, CleanupSchedule(0.0), 0.0)
         self.on(facts.SubtaskReady(0))
 
     def on(self, *learned: AttemptEvent, at: float = 0.0) -> list[AttemptAction]:
+        """The actions, but for cleanups, which are done at once."""
         taken: list[AttemptAction] = []
         for fact in learned:
             self.attempt, actions = self.attempt.handle(fact, at)
+            if do.RunCleanup(find_leftovers=False) in actions:
+                self.attempt, more = self.attempt.handle(facts.CleanupFinished(), at)
+                actions = tuple(each for each in actions if not isinstance(each, do.RunCleanup)) + more
             taken += actions
         return taken
 
@@ -140,14 +141,9 @@ def test_a_checkpoint_that_is_aborted_is_taken_again() -> None:
     assert again == [do.TriggerEpoch(epoch(6), EpochKind.PERIODIC)]
 
 
-def test_a_batch_engine_has_decided_what_it_has_read() -> None:
-    assert searching(BATCHES).on(EXPIRED, at=6.0) == [RESTART]
-
-
 @pytest.mark.parametrize("cause", [LossCause.MISSING, LossCause.REPLACED])
-@pytest.mark.parametrize("policy", [STREAM, BATCHES], ids=["stream", "batches"])
-def test_a_missing_or_replaced_input_restarts_the_attempt(policy: AttemptPolicy, cause: LossCause) -> None:
-    assert searching(policy).on(facts.InputLossFound(cause, "gone"), at=6.0) == [RESTART]
+def test_a_missing_or_replaced_input_restarts_the_attempt(cause: LossCause) -> None:
+    assert searching().on(facts.InputLossFound(cause, "gone"), at=6.0) == [RESTART]
 
 
 def test_altered_input_ends_the_job() -> None:

@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.abc.storage import FileRef
-from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.coordination import terms
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Term
+from kafka_eos.storage import job_records as records
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import remote_storage as remote
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.pyarrow_store import PyArrowStore
 from kafka_eos.storage.remote_storage import RemoteStorage
-from kafka_eos.storage.storage_factory import find_storage
+from kafka_eos.storage.storage_factory import find_storage, open_claimed_storage
 
 NAME = "manifests/000000000001-00000001.json"
 
@@ -387,3 +390,24 @@ def test_only_the_storage_of_a_job_that_was_started_is_found(tmp_path: Path, mad
     (tmp_path / "job" / made / "00000001.json").write_bytes(b"")
     found = find_storage(where)
     assert found is not None and list(found.list(made)) == [f"{made}/00000001.json"]
+
+
+def test_a_worker_works_where_it_reads_the_claim_of_its_supervisor(tmp_path: Path) -> None:
+    claim = paths.claim_name(terms.claim(LocalStorage(tmp_path), "job", Term(0)))
+
+    storage = open_claimed_storage(tmp_path, Term(1), LocalStorage(tmp_path).read(claim))
+
+    assert storage.list(paths.TERMS) == [claim]
+
+
+def test_a_directory_of_one_name_on_another_machine_is_not_that_of_the_supervisor(tmp_path: Path) -> None:
+    """It may be absent, and stays so; or hold the same term of an earlier run on that machine."""
+    here, elsewhere = LocalStorage(tmp_path / "here"), LocalStorage(tmp_path / "elsewhere")
+    claim = paths.claim_name(terms.claim(here, "job", Term(0)))
+    records.publish(elsewhere, records.TermClaim(job="job", term=1, host="elsewhere", pid=1, at=1))
+
+    for place in ("absent", "elsewhere"):
+        with pytest.raises(ConfigError, match="not the same location on every machine: .* the claim of term 1"):
+            open_claimed_storage(tmp_path / place, Term(1), here.read(claim))
+
+    assert not (tmp_path / "absent").exists()

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_eos.abc.committer import CommitPermit, Committable, UnstoredCommittable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.services import Resources, Services
+from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.cluster import Cluster
@@ -160,12 +160,12 @@ def test_an_origin_is_never_longer_than_its_column_says() -> None:
 
 
 class Session:
-    """One session of a worker. ``kept``: what lasts for the term; None: nothing does."""
+    """One session of a worker."""
 
-    def __init__(self, address: str, kept: Resources | None = None, first: int = 1) -> None:
+    def __init__(self, address: str, first: int = 1) -> None:
         self._job = JobContext("job", TERM, {"bootstrap_servers": address})
         self.refused: list[tuple[str, Any, int, str]] = []
-        self._services = Services(reject_row=self._refuse, term=kept)
+        self._services = Services(reject_row=self._refuse)
         self._first = Epoch(first)
 
     def writer(self, name: str, topic: str = "out", **options: Any) -> Writer[Any]:
@@ -410,29 +410,6 @@ def test_a_session_that_ends_aborts_nothing_and_stops_its_clients(
     assert kafka.values == [b"1"]
     with pytest.raises(Bug, match="after the first barrier"):
         session.writer("c")
-
-
-def test_what_an_ended_session_has_prepared_keeps_its_slots_until_the_commit(
-    kafka: TransactionalBroker, broker: ScriptedBroker, ending: ExitStack
-) -> None:
-    term = Resources()
-    ending.callback(term.close)
-    prepared: list[Committable] = []
-    for number in range(1, 9):
-        if number == 5:
-            term.poll_committed(Epoch(2))
-        session = Session(broker.address, term, number)
-        writer = session.writer("a")
-        writer.write(batch(b"%d" % number, start=number))
-        prepared += writer.seal(epoch(number))()
-        writer.discard()
-        if number == 4:
-            session.commit(*prepared[:2])
-
-    names = [each.payload["transactional_id"] for each in prepared]
-    eventually(lambda: used_again(kafka) == set(names[:2]), "both slots serve again, and no other")
-    session.commit(*prepared[2:])
-    assert kafka.values == [b"%d" % number for number in range(1, 9)]
 
 
 def test_a_topic_that_is_gone_ends_the_attempt_before_it_is_prepared(

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.abc.services import LongLivedResource, Resources, Services
+from kafka_eos.abc.services import Resources, Services
 from kafka_eos.connectors.kafka.sink.producer_pool import SlotCounter
 from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
-from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
 
 
-class Client(LongLivedResource):
-    """One that lasts."""
-
-    def __init__(self) -> None:
-        self.heard: list[Epoch | None] = []
-
-    def poll_committed(self, epoch: Epoch) -> None:
-        self.heard.append(epoch)
-
-    def close(self) -> None:
-        self.heard.append(None)
+class Client:
+    """One that is shared."""
 
 
 class Known:
-    """Something that was learnt: it hears of nothing."""
+    """Something that was learnt."""
 
 
 def test_a_resource_is_made_by_who_asks_first() -> None:
@@ -42,24 +32,6 @@ def test_two_kinds_may_have_one_key() -> None:
     resources.get(Client, "a", Client)
 
     assert type(resources.get(Known, "a", Known)) is Known
-
-
-def test_what_lasts_hears_of_commits_and_of_the_end() -> None:
-    resources = Resources()
-    client = resources.get(Client, "a", Client)
-    resources.get(Known, "a", Known)
-    resources.poll_committed(Epoch(3))
-    resources.close()
-
-    assert client.heard == [Epoch(3), None]
-
-
-def test_what_may_last_is_kept_for_the_term_where_the_engine_allows_it() -> None:
-    term = Resources()
-
-    assert Services(term=term).longest is term
-    alone = Services()
-    assert alone.longest is alone.session
 
 
 @pytest.mark.parametrize(("error", "raised"), [(ValueError("odd"), PoisonRecord), (OSError("down"), EnvironmentFailed)])

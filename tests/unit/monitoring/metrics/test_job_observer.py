@@ -146,15 +146,6 @@ def test_what_is_open_is_as_old_as_the_barrier_before_it(job: Job) -> None:
     assert job.value("open_transaction_age_seconds") == 1
 
 
-def test_between_the_batches_of_spark_nothing_is_open(job: Job) -> None:
-    job.runs(batches=True)
-    job.now += 10
-    assert job.value("open_transaction_age_seconds") == 0
-    job.tells("triggered", epoch=1)
-    job.now += 2
-    assert job.value("open_transaction_age_seconds") == 2
-
-
 def test_a_restart_does_not_make_a_late_checkpoint_young(job: Job) -> None:
     """A job that dies in each epoch anew is not ready, however short each attempt is."""
     job.runs()
@@ -214,9 +205,6 @@ def test_an_epoch_that_does_not_begin_is_overdue(job: Job) -> None:
     assert job.value("checkpoint_pending_seconds") == 61
     job.tells("restarting", what="attempt failed", reason="", in_a_row=1)
     assert job.value("checkpoint_pending_seconds") == 0
-    job.runs(term=2, base=1, batches=True)
-    job.now += 600
-    assert job.observed.readiness(60).ready, "a batch begins when there is something to read"
 
 
 def test_a_job_that_has_ended_owes_no_epoch(job: Job) -> None:

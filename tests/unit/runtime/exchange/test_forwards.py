@@ -31,7 +31,6 @@ from kafka_eos.runtime.operators.exchanged_rows import UnencodableRows, encode_r
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
-from kafka_eos.spark.stages import split_into_stages
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
@@ -84,7 +83,6 @@ def test_rows_that_have_passed_one_exchange_meet_rows_that_have_passed_two() -> 
     assert forwards(plan) == {"all-forward-1": ("one",)}
     assert plan.node("all").inputs == ("two", "all-forward-1", "late")
     assert not waits_for_itself(plan)
-    assert [sorted(level.heads) for level in split_into_stages(plan)] == [[], ["one"], ["all-forward-1", "two"]]
 
 
 def test_two_unions_that_wait_for_each_other_need_one() -> None:
@@ -155,7 +153,6 @@ def plans(draw: st.DrawFn) -> Plan:
 def test_any_plan_can_be_cut_and_each_forward_was_needed(plan: Plan) -> None:
     assert not waits_for_itself(plan)
     assert all(waits_for_itself(without(plan, forward)) for forward in forwards(plan))
-    assert max(level.index for level in split_into_stages(plan)) <= len(plan.exchanges)
 
 
 # ---------------------------------------------------------------- what they leave as it is

@@ -305,7 +305,7 @@ def test_the_clean_up_drops_a_bounded_number_of_rows_a_checkpoint(world: World, 
 
 
 def test_the_clean_up_goes_on_in_the_next_session_where_it_was(world: World, clock: Clock) -> None:
-    """On Spark each epoch is a session. The rows that come first are written in every one of them and stay."""
+    """Also if sessions are short. The rows that come first are written in every one of them and stay."""
     options = StateOptions(ttl_cleanup_rows=30)
     backend = world.open(clock=clock, options=options)
     state = backend.value(value(Ttl(10)))
