@@ -10,7 +10,7 @@ def jars() -> None:
     """Print the paths of the jars that Spark needs for Kafka, separated by commas; download them if missing.
 
     This version of kafka_eos was tested with these jars. Pass them to spark-submit, or to a Structured Streaming query
-    of your own. `kafka-eos run --engine spark` and the audit use them by themselves.
+    of your own. The audit uses them by itself.
 
     Example: `spark-submit --jars "$(kafka-eos jars)" query.py`
     """

@@ -160,11 +160,6 @@ class Origin(ABC):
     def raw(self, row: int) -> RawRecord:
         """Return the undecoded record of a row, for error messages and dead letters."""
 
-    def count_bytes(self) -> int:
-        """Return the bytes of the keys and values of all rows."""
-        raws = map(self.raw, range(len(self.offsets)))
-        return sum(len(raw.key or b"") + len(raw.value or b"") for raw in raws)
-
 
 class RawOrigin(Origin):
     """An origin of raw records in memory, all of one topic; at least one."""

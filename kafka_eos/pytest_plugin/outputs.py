@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kafka_eos.pytest_plugin.topics import TestTopic
+from kafka_eos.testing.multisets import subtract
 
 _SHOWN = 10
 
@@ -44,7 +45,7 @@ def assert_output(
         found = actual.await_values(len(expected), type(expected[0]) if expected else bytes, seconds)
     else:
         found = list(actual)
-    missing, unexpected = _subtract(expected, found), _subtract(found, expected)
+    missing, unexpected = subtract(expected, found), subtract(found, expected)
     if missing or unexpected:
         again = [row for row in unexpected if row in expected]
         raise AssertionError(
@@ -53,24 +54,12 @@ def assert_output(
                     f"{len(found)} outputs, expected {len(expected)}",
                     *_list("missing", missing),
                     *_list("duplicated", again),
-                    *_list("unexpected", _subtract(unexpected, again)),
+                    *_list("unexpected", subtract(unexpected, again)),
                 ]
             )
         )
     if key is not None:
         _compare_order(found, list(expected), key)
-
-
-def _subtract(rows: Iterable[Any], others: Iterable[Any]) -> list[Any]:
-    """Return the rows without the others, each as often as it occurs. Values need not be hashable."""
-    left = list(others)
-    kept = []
-    for row in rows:
-        if row in left:
-            left.remove(row)
-        else:
-            kept.append(row)
-    return kept
 
 
 def _list(what: str, rows: Sequence[Any]) -> list[str]:

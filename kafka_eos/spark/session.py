@@ -228,8 +228,8 @@ _CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"
 def refuse_mixed_attempts(setting: Callable[[str], str | None]) -> None:
     """Raise ConfigError unless Spark detects that a stage that ran again had another result.
 
-    ``setting`` reads a setting of the session. The engine detects this itself; a Structured Streaming query relies on
-    Spark.
+    ``setting`` reads a setting of the session. A Structured Streaming query relies on Spark for this; the engine has no
+    stages.
     """
     for name in (f"{_CHECKSUMS}.enabled", f"{_CHECKSUMS}.enableFullRetryOnMismatch"):
         if (setting(name) or "false").lower() != "true":

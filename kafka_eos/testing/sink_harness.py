@@ -36,6 +36,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
 from kafka_eos.testing.method_names import find_wrong_names
+from kafka_eos.testing.multisets import subtract
 
 T = TypeVar("T")
 
@@ -187,10 +188,10 @@ class SinkHarness:
         needed = [row for row in expected if row not in hidden]
         deadline = time.monotonic() + self.target.visible_within
         seen = list(self.target.read_back())
-        while _less(needed, seen) and time.monotonic() < deadline:
+        while subtract(needed, seen) and time.monotonic() < deadline:
             time.sleep(0.02)
             seen = list(self.target.read_back())
-        missing, extra = _less(needed, seen), _less(seen, expected)
+        missing, extra = subtract(needed, seen), subtract(seen, expected)
         expect(not missing, f"{when}: rows are missing from what is visible: {missing}")
         expect(not extra, f"{when}: rows are visible that must not be, or are visible twice: {extra}")
         for group in groups:
@@ -268,15 +269,3 @@ def _dumps(committable: Committable) -> str:
         return json.dumps(to_json(committable), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ContractBroken(f"a committable must be JSON: {error}: {committable}") from error
-
-
-def _less(rows: Sequence[Json], others: Sequence[Json]) -> list[Json]:
-    """Multiset difference; rows may be unhashable."""
-    left = list(others)
-    result = []
-    for row in rows:
-        if row in left:
-            left.remove(row)
-        else:
-            result.append(row)
-    return result

@@ -49,7 +49,7 @@ def test_steps_of_a_checkpoint_come_first_and_are_all_different(engine: str) -> 
         points = [fault.point for fault in plan.step_faults]
 
         assert None not in points and len(set(points)) == len(points)
-        assert plan.step_faults[-1].victim is plan.cast.leader
+        assert plan.step_faults[-1].victim is plan.profile.leader
         assert all(fault.point is None for fault in plan.outside_faults)
 
 

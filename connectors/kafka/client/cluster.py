@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.dataset import Dataset
 from kafka_eos.connectors.kafka.client.credentials import resolve_config
 from kafka_eos.core.errors import ConfigError
 
@@ -59,6 +60,10 @@ class Cluster:
         """
         user = self.config.get("sasl.username", self.config.get("sasl.kerberos.principal"))
         return f"{SCHEME}{user}@{self.bootstrap}" if user else f"{SCHEME}{self.bootstrap}"
+
+    def name_dataset(self, topic: str) -> Dataset:
+        """Return a topic as data catalogs name it."""
+        return Dataset(f"kafka://{self.bootstrap.split(',')[0]}", topic)
 
     @property
     def named(self) -> str:

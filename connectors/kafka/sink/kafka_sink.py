@@ -268,8 +268,7 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
 
     def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
         """Return the topic."""
-        where = resolve_cluster(self._servers, self._config, ctx)
-        return [Dataset(f"kafka://{where.bootstrap.split(',')[0]}", self.topic)]
+        return [self._cluster(ctx).name_dataset(self.topic)]
 
     def codecs(self) -> Mapping[str, Codec[Any]]:
         """Return the codecs of keys and values."""

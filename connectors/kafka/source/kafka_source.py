@@ -309,9 +309,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Sour
     def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
         """Return the topics; for a pattern, the pattern."""
         where = self._cluster(ctx)
-        return [
-            Dataset(f"kafka://{where.bootstrap.split(',')[0]}", name) for name in self._topics.names or [self.topic]
-        ]
+        return [where.name_dataset(topic) for topic in self._topics.names or [self.topic]]
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """Return the partitions with their positions; see ``Source.discover``. Raise Retryable without a response."""

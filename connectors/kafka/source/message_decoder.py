@@ -24,7 +24,6 @@ Columns: TypeAlias = Callable[[list[Message]], tuple[list[Any], Callable[[Any], 
 """Returns the column to decode, and the decoder of one cell; None if the column is decoded already."""
 
 _value: Callable[[Message], bytes | None] = Message.value
-_key: Callable[[Message], bytes | None] = Message.key
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
 _timestamp = Message.timestamp
@@ -46,10 +45,6 @@ class KafkaOrigin(Origin):
         if self._times is None:
             self._times = [time if kind else -1 for kind, time in map(_timestamp, self._messages)]
         return self._times
-
-    def count_bytes(self) -> int:
-        """Return the bytes of all keys and values; the length of a message is that of its value."""
-        return sum(map(len, self._messages)) + sum(map(len, filter(None, map(_key, self._messages))))
 
     def raw(self, row: int) -> RawRecord:
         message = self._messages[row]

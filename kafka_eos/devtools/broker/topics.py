@@ -101,6 +101,18 @@ class RecordToSend:
     partition: int = -1
     """-1 lets the partitioner choose by the key."""
 
+    def send(self, producer: Producer, topic: str, **options: Any) -> None:
+        """Hand the record to a producer. ``options``: of its ``produce``. Raises BufferError if its queue is full."""
+        producer.produce(
+            topic,
+            self.value,
+            self.key,
+            partition=self.partition,
+            headers=list(self.headers),
+            timestamp=self.timestamp,
+            **options,
+        )
+
 
 def produce_records(cluster: Cluster, topic: str, records: Iterable[RecordToSend]) -> int:
     """Write records in order and wait until the broker has acknowledged all. Return their number."""
@@ -119,15 +131,7 @@ def produce_records(cluster: Cluster, topic: str, records: Iterable[RecordToSend
         for record in records:
             while len(producer) >= _MOST_QUEUED:
                 producer.poll(0.1)
-            producer.produce(
-                topic,
-                record.value,
-                record.key,
-                partition=record.partition,
-                headers=list(record.headers),
-                timestamp=record.timestamp,
-                on_delivery=delivered,
-            )
+            record.send(producer, topic, on_delivery=delivered)
             producer.poll(0)
             count += 1
     finally:

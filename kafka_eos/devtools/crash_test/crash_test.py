@@ -169,7 +169,7 @@ class _CrashTest:
         self._cleanup.callback(self._feeder.stop)
         self._job = self._watcher.job = self._make_job()
         self._cleanup.callback(self._job.end)
-        self._watcher.step(f"starting the job with {self._parallelism} {self._faults.cast.unit}s")
+        self._watcher.step(f"starting the job with {self._parallelism} workers")
         self._job.start(self._parallelism, failpoint_script(self._script))
         self._expect(lambda: bool(self._diary.sessions), "start")
         self._feeder.start()
@@ -249,7 +249,7 @@ class _CrashTest:
             pid, sessions = self._job.fired[number], len(self._diary.sessions)
             number += 1
             is_leader = pid == self._job.pid
-            victim = self._faults.cast.leader if is_leader else self._faults.cast.step_victim
+            victim = self._faults.profile.leader if is_leader else Victim.WORKER
             struck = self._record_fault(fault, self._watcher.name_of(pid) or victim.value)
             if is_leader:
                 self._start_again()
@@ -314,7 +314,7 @@ class _CrashTest:
 
     def _after_kill(self, struck: InjectedFault, sessions: int) -> None:
         """Restart the job if its leader died, and wait until it has recovered."""
-        if struck.fault.victim is self._faults.cast.leader:
+        if struck.fault.victim is self._faults.profile.leader:
             self._start_again()
         self._await_recovery(struck, sessions, struck.fault.victim)
 
@@ -323,7 +323,7 @@ class _CrashTest:
     ) -> None:
         """Wait until the job has recovered, or until the next fault. ``sessions``: the number of sessions before."""
         epochs = self._epochs
-        if victim in self._faults.cast.new_session:
+        if victim in self._faults.profile.new_session:
             self._recovered(struck, lambda: len(self._diary.sessions) > sessions or or_else())
         else:
             self._recovered(struck, lambda: self._epochs > epochs or or_else())
@@ -334,7 +334,7 @@ class _CrashTest:
         return self._diary.commits if self._faults.step_faults[0].optional else self._diary.committed_epochs
 
     def _start_again(self) -> None:
-        leader = self._faults.cast.leader.value
+        leader = self._faults.profile.leader.value
         if not self._watcher.wait_until(lambda: self._job.code is not None, _PATIENCE):
             raise CrashTestAborted(Conclusion.INCONCLUSIVE, f"the {leader} was to be killed, but still runs")
         if self._job.code != -signal.SIGKILL:

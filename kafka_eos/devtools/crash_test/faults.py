@@ -39,24 +39,9 @@ PROCESSES = frozenset(Victim) - {Victim.BROKER, Victim.JOB, Victim.SAVEPOINT, Vi
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """The processes of an engine that can be killed, and the steps at which they can be.
+    """The processes of an engine that can be killed."""
 
-    ``unit`` is what the job has as many of as its parallelism.
-    """
-
-    unit: str
-    step_victim: Victim
-    step_points: tuple[str, ...]
-    """Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
-    step_hits: tuple[int, int]
-    """At the first of these hits at the latest an epoch was committed since the last fault: the kill is under load."""
-    sink_hits: tuple[int, int]
-    """The same for steps of a sink: each sink of the job reaches them in each epoch."""
     leader: Victim
-    leader_point: str
-    """Between two commits of an epoch that is decided: one system shows it already, and another one does not yet."""
-    leader_hits: tuple[int, int]
-    """Each commit of an epoch but the first is a hit. At the first of these an epoch was committed before, as above."""
     members: Victim
     """Whom a kill from outside hits."""
     fixed_members: int | None = None
@@ -70,7 +55,6 @@ class FaultProfile:
         return frozenset({Victim.WORKER, Victim.JOB, self.leader})
 
 
-_BETWEEN = "commit.between"
 _STEPS = (
     "source.capture.after",
     "snapshot.linked",
@@ -81,32 +65,19 @@ _STEPS = (
     "sink.prepare.after",
     "worker.ack.before",
 )
+"""Steps of a checkpoint: before its output is durable, between, and when all of it is prepared."""
+_STEP_HITS = (3, 4)
+"""At the first of these hits at the latest an epoch was committed since the last fault: the kill is under load."""
+_SINK_HITS = (9, 12)
+"""The same for steps of a sink: each sink of the job reaches them in each epoch."""
+_BETWEEN = "commit.between"
+"""Between two commits of an epoch that is decided: one system shows it already, and another one does not yet."""
+_BETWEEN_HITS = (8, 14)
+"""Each commit of an epoch but the first is a hit. At the first of these an epoch was committed before, as above."""
 
 FAULT_PROFILES = {
-    "embedded": FaultProfile(
-        unit="worker",
-        step_victim=Victim.WORKER,
-        step_points=_STEPS,
-        step_hits=(3, 4),
-        sink_hits=(9, 12),
-        leader=Victim.SUPERVISOR,
-        leader_point=_BETWEEN,
-        leader_hits=(8, 14),
-        members=Victim.WORKER,
-    ),
-    "spark": FaultProfile(
-        unit="worker",
-        step_victim=Victim.WORKER,
-        step_points=_STEPS,
-        step_hits=(3, 4),
-        sink_hits=(9, 12),
-        leader=Victim.DRIVER,
-        leader_point=_BETWEEN,
-        leader_hits=(8, 14),
-        members=Victim.EXECUTOR,
-        fixed_members=2,
-        leader_outside=True,
-    ),
+    "embedded": FaultProfile(Victim.SUPERVISOR, Victim.WORKER),
+    "spark": FaultProfile(Victim.DRIVER, Victim.EXECUTOR, fixed_members=2, leader_outside=True),
 }
 """Fault profiles by engine."""
 
@@ -164,7 +135,7 @@ class FaultPlan:
     """Every event of a run, in order. ``parallelism`` is that of the start."""
 
     seed: int
-    cast: FaultProfile
+    profile: FaultProfile
     parallelism: int
     step_faults: tuple[PlannedFault, ...]
     outside_faults: tuple[PlannedFault, ...]
@@ -184,18 +155,16 @@ def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: 
 
     The job starts with two workers, and continues with one or three.
     """
-    dice, cast = random.Random(f"faults of {seed}"), FAULT_PROFILES[engine]  # noqa: S311 - a course is repeated by its seed
+    dice, profile = random.Random(f"faults of {seed}"), FAULT_PROFILES[engine]  # noqa: S311 - a course is repeated by its seed
     before, after = 2, dice.choice((1, 3))
     steps = [
-        PlannedFault(
-            cast.step_victim, point, dice.randint(*(cast.sink_hits if point.startswith("sink.") else cast.step_hits))
-        )
-        for point in _sample(dice, cast.step_points, step_kills)
+        PlannedFault(Victim.WORKER, point, dice.randint(*(_SINK_HITS if point.startswith("sink.") else _STEP_HITS)))
+        for point in _sample(dice, _STEPS, step_kills)
     ]
-    decided = PlannedFault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
-    victims = [cast.members] * outside_kills + [Victim.BROKER] + [cast.leader] * cast.leader_outside
-    outside = _plan_outside(dice, cast, victims, (before, after), epochs=2)
-    return FaultPlan(seed, cast, before, (*steps, decided), outside)
+    decided = PlannedFault(profile.leader, _BETWEEN, dice.randint(*_BETWEEN_HITS))
+    victims = [profile.members] * outside_kills + [Victim.BROKER] + [profile.leader] * profile.leader_outside
+    outside = _plan_outside(dice, profile, victims, (before, after), epochs=2)
+    return FaultPlan(seed, profile, before, (*steps, decided), outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +201,7 @@ def plan_every_step(steps: StepsOfPlan, seed: int, kills: int, *, quick: bool, o
 
     ``quick`` plans some steps, and no outage, savepoint or zombie. Steps of a sink are hit once for each sink.
     """
-    dice, cast = random.Random(f"steps of {seed}"), FAULT_PROFILES["embedded"]  # noqa: S311 - repeated by its seed
+    dice, profile = random.Random(f"steps of {seed}"), FAULT_PROFILES["embedded"]  # noqa: S311 - repeated by its seed
     before, after = 2, dice.choice((1, 3))
     points = [point for point in _QUICK if steps.keeps_state or point not in _STATE_STEPS]
     if quick:
@@ -253,10 +222,10 @@ def plan_every_step(steps: StepsOfPlan, seed: int, kills: int, *, quick: bool, o
     victims = [Victim.SUPERVISOR if dice.random() < 0.2 else Victim.WORKER for _ in range(kills)]
     victims += [Victim.BROKER] * (2 if own_broker and not quick else 0)
     victims += [] if quick else [Victim.SAVEPOINT]
-    outside = _plan_outside(dice, cast, victims, (before, after), epochs=1)
+    outside = _plan_outside(dice, profile, victims, (before, after), epochs=1)
     if not quick:  # last: processes that were started with failpoints share a lock
         outside += (PlannedFault(Victim.ZOMBIE, None, 1, 0.2),)
-    return FaultPlan(seed, cast, before, (*planned, *([] if quick else chain)), outside)
+    return FaultPlan(seed, profile, before, (*planned, *([] if quick else chain)), outside)
 
 
 def _sinks_at(point: str, steps: StepsOfPlan, quick: bool) -> range:
@@ -271,15 +240,15 @@ def _plan_step(point: str, number: int, sinks: int) -> PlannedFault:
 
 
 def _plan_outside(
-    dice: random.Random, cast: FaultProfile, victims: list[Victim], scales: tuple[int, int], epochs: int
+    dice: random.Random, profile: FaultProfile, victims: list[Victim], scales: tuple[int, int], epochs: int
 ) -> tuple[PlannedFault, ...]:
     """Plan the faults from outside in random order, with the change of parallelism in the middle."""
     dice.shuffle(victims)
     victims.insert(len(victims) // 2, Victim.JOB)
     now, outside = scales[0], []
     for victim in victims:
-        members = range(cast.fixed_members or now)
-        number = dice.choice(members) if victim is cast.members else None
+        members = range(profile.fixed_members or now)
+        number = dice.choice(members) if victim is profile.members else None
         delay = round(dice.uniform(0.0, 0.5), 3)
         outside.append(PlannedFault(victim, None, epochs, delay, number, scales if victim is Victim.JOB else None))
         now = scales[1] if victim is Victim.JOB else now

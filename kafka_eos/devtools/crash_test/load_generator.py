@@ -97,14 +97,7 @@ class LoadGenerator:
     def _write(self, topic: str, record: RecordToSend) -> None:
         while not self._stop.is_set():
             try:
-                self._producer.produce(
-                    topic,
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    headers=list(record.headers),
-                    timestamp=record.timestamp,
-                )
+                record.send(self._producer, topic)
                 return
             except BufferError:  # the broker is away: wait until it takes some
                 self._producer.poll(0.1)

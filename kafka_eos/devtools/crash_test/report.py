@@ -82,7 +82,6 @@ def _measured(
         "no_table": facts.missing,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine": facts.options.engine,
-        "unit": facts.plan.cast.unit,
         "command": facts.options.command,
         "versions": {
             "kafka-eos": __version__,

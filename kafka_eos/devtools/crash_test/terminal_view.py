@@ -129,7 +129,7 @@ class CrashTestView:
             ("rate", f"{watcher.rate:,.0f}/s"),
             ("lag", f"{diary.lag:,}"),
             ("epoch", str(diary.epoch)),
-            (f"{self._plan.cast.unit}s", str(diary.parallelism)),
+            ("workers", str(diary.parallelism)),
             ("checkpoint", f"{done['seconds'] * 1000:.0f} ms {done['state_bytes'] / 1e6:.1f} MB" if done else "–"),
             ("killed", self._killed()),
         ]
