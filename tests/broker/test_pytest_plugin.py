@@ -65,10 +65,11 @@ def test_a_topic_that_exists_is_left_alone(kafka_eos_topic: TopicFactory, topic:
 def test_the_integration_test_of_a_new_project_passes(
     template: str, tmp_path: Path, bootstrap: str, request: pytest.FixtureRequest
 ) -> None:
-    create_project(tmp_path / "shop", template)
+    project = tmp_path / f"new-{template}"  # no other test has a job of this name on the broker
+    create_project(project, template)
     conninfo = request.getfixturevalue("database")() if template == "postgres" else "local"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_on_broker.py"]
     command += [f"--kafka-eos-broker={bootstrap}", f"--kafka-eos-postgres={conninfo}"]
-    done = subprocess.run(command, cwd=tmp_path / "shop", capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
