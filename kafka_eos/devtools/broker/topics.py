@@ -85,6 +85,15 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
             done.result(_SECONDS)
 
 
+def count_records(cluster: Cluster, topic: str) -> int:
+    """Return the number of records of a topic that is not compacted and was never written in transactions."""
+    config = {**_config(cluster), "group.id": f"kafka-eos-broker-{uuid4().hex}"}
+    partitions = [TopicPartition(topic, number) for number in range(list_topics(cluster)[topic])]
+    with _explained(cluster, f"records of {topic!r} cannot be counted"), closing(Consumer(config)) as consumer:
+        ends = [consumer.get_watermark_offsets(each, timeout=_SECONDS) for each in partitions]
+    return sum(high - low for low, high in ends)
+
+
 def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator: str | None) -> int:
     """Write each line as a record; with ``separator``, the text before it is the key. Return their number."""
     return produce_records(cluster, topic, (RecordToSend(*_split(line, separator)) for line in lines))

@@ -28,7 +28,13 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.broker.topics import KEEP_OLD_RECORDS, create_topics, delete_topics, list_topics
+from kafka_eos.devtools.broker.topics import (
+    KEEP_OLD_RECORDS,
+    count_records,
+    create_topics,
+    delete_topics,
+    list_topics,
+)
 from kafka_eos.devtools.crash_test import directory as places
 from kafka_eos.devtools.crash_test.code_checks import CodeFinding, CodeReport, check_code
 from kafka_eos.devtools.crash_test.directory import CrashTestDirectory
@@ -101,6 +107,8 @@ class _CrashTest:
         self._view = CrashTestView(console, self._watcher, self._facts, self._load.count)
         self._broker = None if options.bootstrap else Broker(home.broker, options.port, daemon=options.keep_broker)
         self._last_fault_epochs = 0
+        self._inputs = self._load.count
+        """Records of the input topics, as far as they were counted."""
         self._finished = False
 
     def run(self) -> CrashTestResult:
@@ -122,7 +130,7 @@ class _CrashTest:
                 self._watcher.step("ending all processes of the test")
                 self._cleanup.close()
         recording = self._watcher.recording
-        result = conclude(self._faults.faults, recording, self._load.count, audits, ended, self._watcher.now)
+        result = conclude(self._faults.faults, recording, self._inputs, audits, ended, self._watcher.now)
         write_report(self._home, self._facts, result, recording, audits, self._code)
         return result
 
@@ -208,7 +216,8 @@ class _CrashTest:
 
     def _create_topics(self) -> None:
         """Create the topics of all sources and sinks. Raise ConfigError if one exists, or is of another cluster."""
-        wanted = set(topics_of_sources(self._plan, self._bootstrap).values())
+        self._topics = topics_of_sources(self._plan, self._bootstrap)
+        wanted = set(self._topics.values())
         context = JobContext(self._plan.name, Term(0), self._settings.connector_defaults())
         for node in self._plan.sinks:
             if isinstance(node.sink, AuditableTopic):
@@ -418,8 +427,12 @@ class _CrashTest:
         """Wait until all records are written and read, send SIGTERM, and expect exit code 0."""
         self._watcher.step("writing the rest of the records")
         self._expect(lambda: self._feeder.done, "take all records")
+        written = {topic: count_records(Cluster(self._bootstrap), topic) for topic in {*self._topics.values()}}
+        self._inputs = sum(written[topic] for topic in self._topics.values())
+        if again := sum(written.values()) - self._load.count:
+            self._watcher.step(f"{again:,} records were written again when the broker was killed: input like any other")
         self._watcher.step("waiting until the job has read all of them")
-        self._expect(lambda: self._diary.read_up_to() >= self._load.count, "read all records")
+        self._expect(lambda: self._diary.read_up_to(self._topics) >= self._inputs, "read all records")
         self._watcher.step("SIGTERM: the job drains")
         self._job.terminate()
         self._await_clean_end("drain")

@@ -7,7 +7,7 @@ reported: if a killed process began it, its successor reports it again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -71,13 +71,14 @@ class HistoryFollower:
     def _storage(self) -> LocalStorage:
         return LocalStorage(self.directory)
 
-    def read_up_to(self) -> int:
-        """Return how many records the newest checkpoint has read: the sum of its offsets."""
+    def read_up_to(self, sources: Collection[str]) -> int:
+        """Return how many records of ``sources`` the newest checkpoint has read: the sum of its offsets."""
         newest = max(self._storage.list(paths.MANIFESTS), default=None)
         if newest is None:
             return 0
         manifest = load(self._storage, Manifest, newest, self.directory.name)
-        offsets = (at["offset"] for splits in manifest.sources.values() for at in splits.values())
+        splits = (manifest.sources.get(source, {}) for source in sources)
+        offsets = (position["offset"] for positions in splits for position in positions.values())
         return sum(offset for offset in offsets if isinstance(offset, int))
 
     def poll(self) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ _RESERVE = 0.2
 """Share of the records that is held back until the faults are over."""
 _TRICKLE_SECONDS = 120.0
 """In so many seconds the trickle takes about two thirds of what is left: it gets thinner, and does not run dry."""
+_LEAST_RATE = 0.1
+"""Records per second that the trickle has at least."""
 _FLUSH_SECONDS = 60.0
 
 
@@ -26,7 +28,9 @@ class LoadGenerator:
     """Write records from its own thread, holding back a part until `finish`.
 
     ``records``: topic and record, in order. ``delivered`` counts records that the broker has acknowledged. The producer
-    is idempotent and waits through outages, so each record is written once and those of a key stay in order.
+    waits through outages. It is idempotent, but a broker that is killed forgets the producers whose last record has a
+    timestamp older than ``producer.id.expiration.ms`` (a day), and then accepts a retried batch again. Such records are
+    input like any other: count those of the topics.
     """
 
     def __init__(self, bootstrap: str, records: Iterable[tuple[str, RecordToSend]], count: int, seconds: float) -> None:
@@ -92,7 +96,7 @@ class LoadGenerator:
         """Return the rate, in records per second."""
         if written < self.count * (1 - _RESERVE):
             return self._rate
-        return max((self.count - written) / _TRICKLE_SECONDS, 1.0)
+        return max((self.count - written) / _TRICKLE_SECONDS, _LEAST_RATE)
 
     def _write(self, topic: str, record: RecordToSend) -> None:
         while not self._stop.is_set():
