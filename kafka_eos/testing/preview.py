@@ -23,15 +23,18 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.records import MIN_EVENT_TIME, Batch, RawRecord
-from kafka_eos.plan import Plan, SinkNode, TimestampsNode
+from kafka_eos.plan import ExchangeNode, ForwardNode, LoopNode, Node, Plan, SinkNode, TimestampsNode, UnionNode
 from kafka_eos.plan.nodes import is_dead_letter_sink
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.rejections import RejectionHandler
 from kafka_eos.testing.local_parts import HasPlan
 from kafka_eos.testing.run_local import run_plan
+from kafka_eos.testing.traced_chain import TracedChain, TraceStep
 
 _SHOWN: Final = 120
 """Characters of a value in a table."""
+_PASSING: Final = (UnionNode, LoopNode, ForwardNode, ExchangeNode)
+"""Nodes that pass rows on as they are, and have no steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +185,10 @@ def preview(pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]]) -> Pr
     Raises PlanError as ``run_local`` does, and an error of user code that is not that of a record.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
-    chains: list[_ObservedChain] = []
+    chains: list[_PreviewChain] = []
 
     def make_chain(*args: Any, **kwargs: Any) -> OperatorChain:
-        chains.append(_ObservedChain(*args, **kwargs))
+        chains.append(_PreviewChain(*args, **kwargs))
         return chains[0]
 
     run_plan(plan, inputs, make_chain=make_chain)
@@ -203,43 +206,50 @@ def preview(pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]]) -> Pr
     return Preview(plan.name, chain.in_order(inputs), totals, chain.at_end)
 
 
-class _ObservedChain(OperatorChain):
-    """A chain that notes the rows of every operator, by the record that is being processed."""
+class _PreviewChain(TracedChain):
+    """A traced chain that knows the steps of every record."""
 
-    def __init__(self, plan: Plan, *args: Any, **kwargs: Any) -> None:
+    recording = True
+
+    def __init__(self, plan: Plan, *args: Any, **options: Any) -> None:
         self.rows: list[PreviewRow] = []
-        self.at_end: list[PreviewStep] = []
-        self._observed = plan
-        self._current: PreviewRow | None = None
-        super().__init__(plan, *args, **kwargs)
+        super().__init__(plan, *args, show=_show, **options)
         self.rejections = _Rejections(plan, self.counts, self._note_rejection)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         if not len(batch):
             super().push(head, batch)
             return
-        raw, late = batch.origin.raw(0), dict(self.counts.late)
+        raw, began = batch.origin.raw(0), len(self.steps)
         row = PreviewRow(head, raw.location, _show(batch.values[0]), raw.timestamp if raw.timestamp >= 0 else None)
         self.rows.append(row)
-        self._current = row
         super().push(head, batch)
-        row.late_at = [name for name, count in self.counts.late.items() if count > late.get(name, 0)]
+        steps = self.steps[began:]
+        del self.steps[began:]
+        row.steps = self._list_steps(steps)
+        row.late_at = list(dict.fromkeys(step.operator for step in steps if step.late))
+        row.event_time = next((at for at in map(self._read_event_time, steps) if at is not None), None)
         row.watermark = self._read_watermark(head)
         row.ends_at = tuple(self._list_ends(row))
-        self._current = None
 
-    def _forward(self, name: str, batch: Batch[Any]) -> None:
-        node = self._observed.node(name)
-        if node.inputs and len(batch):
-            self._note(name, node.kind, batch)
-        if self._current is not None and isinstance(node, TimestampsNode) and batch.event_times:
-            self._current.event_time = batch.event_times[0]
-        super()._forward(name, batch)
+    @property
+    def at_end(self) -> list[PreviewStep]:
+        """Return the steps of no record."""
+        return self._list_steps(self.steps)
 
-    def _write(self, node: SinkNode, batch: Batch[Any]) -> None:  # type: ignore[override]
-        if not node.is_dead_letter_sink:  # the row of the record shows why it was rejected
-            self._note(node.name, node.kind, batch)
-        super()._write(node, batch)
+    def _list_steps(self, steps: Sequence[TraceStep]) -> list[PreviewStep]:
+        found = []
+        for step in steps:
+            node = self._plan.node(step.operator)
+            rows = step.rows if isinstance(node, SinkNode) else step.out
+            if rows and node.inputs:
+                times = tuple(row.event_time for row in rows if row.event_time is not None)
+                found.append(PreviewStep(node.name, node.kind, tuple(row.value for row in rows), times))
+        return found
+
+    def _read_event_time(self, step: TraceStep) -> int | None:
+        is_assigned = isinstance(self._plan.node(step.operator), TimestampsNode) and step.out
+        return step.out[0].event_time if is_assigned else None
 
     def in_order(self, inputs: Mapping[str, Sequence[Any]]) -> list[PreviewRow]:
         """Return the rows in the order of the inputs: a record that cannot be decoded is rejected before the others."""
@@ -250,12 +260,18 @@ class _ObservedChain(OperatorChain):
     def _list_ends(self, row: PreviewRow) -> list[str]:
         """Return the operators behind those that emitted rows which emitted none."""
         emitted = {row.source, *(step.operator for step in row.steps)}
-        behind = [node for name in emitted for node, _ in self._observed.downstream(name)]
-        return [node.name for node in behind if node.name not in emitted and not is_dead_letter_sink(node)]
-
-    def _note(self, name: str, kind: str, batch: Batch[Any]) -> None:
-        step = PreviewStep(name, kind, tuple(map(_show, batch.values)), tuple(batch.event_times or ()))
-        (self.at_end if self._current is None else self._current.steps).append(step)
+        behind, waiting = dict[str, Node](), [*emitted]
+        while waiting:
+            for node, _ in self._plan.downstream(waiting.pop()):
+                if node.name not in behind:
+                    behind[node.name] = node
+                    if isinstance(node, _PASSING):
+                        waiting.append(node.name)
+        return [
+            name
+            for name, node in behind.items()
+            if name not in emitted and not isinstance(node, _PASSING) and not is_dead_letter_sink(node)
+        ]
 
     def _note_rejection(self, raw: RawRecord, operator: str, error: Exception) -> None:
         row = next((each for each in self.rows if each.place == raw.location), None)
@@ -266,9 +282,7 @@ class _ObservedChain(OperatorChain):
         row.rejected.append(f"{operator}: {describe_error(error)}")
 
     def _read_watermark(self, source: str) -> int | None:
-        names = [
-            node.name for node in self._observed.nodes if isinstance(node, TimestampsNode) and node.source == source
-        ]
+        names = [node.name for node in self._plan.nodes if isinstance(node, TimestampsNode) and node.source == source]
         emitted = self.event_time.emitted
         times = [emitted[name][0].time for name in names if name in emitted]
         return min((time for time in times if time != MIN_EVENT_TIME), default=None)

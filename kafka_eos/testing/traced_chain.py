@@ -55,28 +55,32 @@ class TracedRejection:
 
 
 class TracedChain(OperatorChain):
-    """An operator chain that records its steps while ``recording``."""
+    """An operator chain that records its steps while ``recording``.
+
+    ``show`` returns what is recorded of a value or a key; default: ``as_json``.
+    """
 
     recording = False
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, show: Callable[[Any], Any] | None = None, **options: Any) -> None:
+        self._show = as_json if show is None else show
         self.steps: list[TraceStep] = []
         self.rejected: list[TracedRejection] = []
         super().__init__(*args, **options)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         if self.recording and head in self._sources and len(batch):
-            self.steps.append(TraceStep(head, "row", out=_list_rows(batch)))
+            self.steps.append(TraceStep(head, "row", out=self._list_rows(batch)))
         super().push(head, batch)
 
     def _process(self, node: Node, batch: Batch[Any]) -> Batch[Any]:
         if not (self.recording and len(batch)):
             return super()._process(node, batch)
         before = self.counts.late.get(node.name, 0)
-        step = TraceStep(node.name, "row", _list_rows(batch))
+        step = TraceStep(node.name, "row", self._list_rows(batch))
         self.steps.append(step)  # first, so that the row is there if the operator raises
         out = super()._process(node, batch)
-        step.out, step.late = _list_rows(out), self.counts.late.get(node.name, 0) - before
+        step.out, step.late = self._list_rows(out), self.counts.late.get(node.name, 0) - before
         return out
 
     def _running(self, node: Node, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[None]:
@@ -96,7 +100,7 @@ class TracedChain(OperatorChain):
 
     def _record_output(self, node: Node, cause: str, batch: Batch[Any]) -> None:
         if self.recording and len(batch):
-            self.steps.append(TraceStep(node.name, cause, out=_list_rows(batch)))
+            self.steps.append(TraceStep(node.name, cause, out=self._list_rows(batch)))
 
     def _write(self, node: Node, batch: Batch[Any]) -> None:
         if self.recording and self._plan.find_dead_letter_sink(batch.origin.source) is node:
@@ -105,19 +109,18 @@ class TracedChain(OperatorChain):
                 for each in batch.values
             ]
         elif self.recording and len(batch):
-            self.steps.append(TraceStep(node.name, "row", _list_rows(batch)))
+            self.steps.append(TraceStep(node.name, "row", self._list_rows(batch)))
         super()._write(node, batch)
 
-
-def _list_rows(batch: Batch[Any]) -> list[TracedRow]:
-    origin, times = batch.origin, batch.event_times
-    partitions, offsets = origin.partitions, origin.offsets
-    return [
-        TracedRow(f"{origin.topic}/{partitions[row]}/{offsets[row]}", as_json(value), as_json(key), time)
-        for row, value, key, time in zip(
-            batch.origin_rows, batch.values, batch.keys or repeat(None), times or repeat(None), strict=False
-        )
-    ]
+    def _list_rows(self, batch: Batch[Any]) -> list[TracedRow]:
+        origin, times = batch.origin, batch.event_times
+        partitions, offsets = origin.partitions, origin.offsets
+        return [
+            TracedRow(f"{origin.topic}/{partitions[row]}/{offsets[row]}", self._show(value), self._show(key), time)
+            for row, value, key, time in zip(
+                batch.origin_rows, batch.values, batch.keys or repeat(None), times or repeat(None), strict=False
+            )
+        ]
 
 
 def as_json(value: Any) -> Any:
