@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_eos.api import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.source import record_sample
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker.topics import RecordToSend, produce_records
 
@@ -69,6 +70,18 @@ def test_a_pattern_reads_all_topics_that_match(bootstrap: str, topic: Callable[.
 def test_a_missing_topic_is_named(bootstrap: str) -> None:
     with pytest.raises(ConfigError, match="no topic not-there-at-all"):
         pipeline_of("not-there-at-all").preview(bootstrap_servers=bootstrap)
+
+
+def test_a_sample_that_the_cluster_does_not_complete_is_an_error(
+    bootstrap: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    produce_records(Cluster(bootstrap), name, [RecordToSend(None, b"1")])
+    monkeypatch.setattr(record_sample, "_SECONDS", 1.0)
+    waiting = Cluster(bootstrap, {"fetch.min.bytes": 50_000_000, "fetch.wait.max.ms": 30_000})
+
+    with pytest.raises(ConfigError, match=f"{name}/0 did not respond for 1 s, so not all records were read"):
+        record_sample.sample_records(waiting, lambda _: [name], 10, "earliest")
 
 
 def test_the_command_prints_the_table_and_the_way_of_a_record(
