@@ -1,7 +1,8 @@
 """``run_pipeline``: a run of a pipeline for a test, in memory or as a job on a broker.
 
 Rule: both return the same for the same input. In memory the operators run on lists (``run_local``). On a broker the
-command ``kafka-eos run`` reads real topics, and what it committed is read back.
+command ``kafka-eos run`` reads real topics, and what it committed is read back. The job has a name of its own, so that
+it never fences a job of the pipeline, and it writes no topic that may have other records than those of tests.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 from kafka_eos.abc.auditable import AuditableSource, AuditableTopic
 from kafka_eos.abc.context import JobContext
@@ -24,16 +26,14 @@ from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.core.provenance import HEADER
 from kafka_eos.core.records import RawRecord
 from kafka_eos.devtools.broker.topics import (
-    KEEP_OLD_RECORDS,
     RecordToSend,
     consume_records,
-    create_topics,
     list_topics,
     produce_records,
 )
 from kafka_eos.monitoring.terminal.exit_codes import EXIT_ALL_REFUSED
 from kafka_eos.plan import Plan, SourceNode
-from kafka_eos.pytest_plugin.topics import delete_and_wait
+from kafka_eos.pytest_plugin.topics import create_test_topics, delete_and_wait, expect_test_topics
 from kafka_eos.runtime.program import Program, load_program
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.rolling_log import LocalLog
@@ -41,6 +41,15 @@ from kafka_eos.testing import AdvanceClock, LocalRun, TimestampedValue, run_loca
 
 _SECONDS = 120.0
 _LOG_LINES = 25
+_CHECKPOINTS = "checkpoints"
+_APP = """\
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import load_program
+
+pipeline = load_program(AppRef.parse({app!r}))
+pipeline.name = {name!r}
+"""
+"""The program of a test: the pipeline under another name."""
 
 
 class PipelineRunner:
@@ -65,7 +74,8 @@ class PipelineRunner:
         ``pipeline``: a pipeline, or what ``kafka-eos run`` takes: ``"orders.py"``. ``inputs``: as of ``run_local``, by
         source. Without ``broker`` everything runs in memory, on the clock and with the batches that ``now`` and
         ``batch_size`` give; event time moves with each record. With ``broker`` the pipeline runs as a job with
-        ``parallelism`` workers until it has read everything, and topics that do not exist are created for it.
+        ``parallelism`` workers until it has read everything, and topics that do not exist are created for it. Raise
+        ConfigError if a topic of the pipeline exists on a broker that no test has started, and no test has created it.
         """
         program = self._load(pipeline) if isinstance(pipeline, str) else pipeline
         if broker is None:
@@ -101,14 +111,15 @@ class PipelineRunner:
         if unknown := sorted(set(inputs) - set(sources)):
             raise PlanError(f"pipeline {plan.name!r} has no source of a topic {unknown}; it has {sorted(sources)}")
         sinks = {node.name: node.sink.audit_log(ctx)[0] for node in plan.sinks if isinstance(node.sink, AuditableTopic)}
-        self._create(cluster, {*sources.values(), *sinks.values()})
+        self._create(program.name, cluster, {*sources.values(), *sinks.values()})
         before = {name: len(_read(cluster, topic)) for name, topic in sinks.items()}
         for name, values in inputs.items():
             produce_records(cluster, sources[name], _encode(plan, name, values))
-        with tempfile.TemporaryDirectory(prefix="kafka-eos-") as checkpoints:
-            _run_to_end(program, broker, parallelism, Path(checkpoints))
+        with tempfile.TemporaryDirectory(prefix="kafka-eos-") as directory:
+            name = f"{program.name[:60]}-test-{uuid4().hex[:8]}"
+            _run_to_end(program, name, broker, parallelism, Path(directory))
             run = LocalRun(list(sinks))
-            run.late = _read_late(Path(checkpoints) / program.name)
+            run.late = _read_late(Path(directory) / _CHECKPOINTS / name)
         for node in plan.sinks:
             if isinstance(node.sink, AuditableTopic):
                 written = _read(cluster, sinks[node.name])[before[node.name] :]
@@ -117,9 +128,11 @@ class PipelineRunner:
                 run[node.name] = [None if raw.value is None else codec.decode(raw.value) for raw in written]
         return run
 
-    def _create(self, cluster: Cluster, names: set[str]) -> None:
-        if missing := sorted(names - list_topics(cluster).keys()):
-            create_topics(cluster, missing, 1, KEEP_OLD_RECORDS)
+    def _create(self, job: str, cluster: Cluster, names: set[str]) -> None:
+        existing = list_topics(cluster).keys()
+        expect_test_topics(job, cluster, names & existing)
+        if missing := sorted(names - existing):
+            create_test_topics(cluster, missing, 1)
             self._created.setdefault(cluster.bootstrap, []).extend(missing)
 
 
@@ -157,11 +170,12 @@ def _read(cluster: Cluster, topic: str) -> list[RawRecord]:
         return [replace(raw, headers=tuple(each for each in raw.headers if each[0] != HEADER)) for raw in records]
 
 
-def _run_to_end(program: Program, broker: str, parallelism: int, checkpoints: Path) -> None:
-    command = [sys.executable, "-m", "kafka_eos", "run", str(program.app), "--until-caught-up"]
-    command += ["--bootstrap-servers", broker, "--checkpoint-dir", str(checkpoints), "--parallelism", str(parallelism)]
-    # An earlier test of this pipeline on this broker was another incarnation, whose checkpoints are gone.
-    command += ["--checkpoint-interval", "200ms", "--take-over"]
+def _run_to_end(program: Program, name: str, broker: str, parallelism: int, directory: Path) -> None:
+    app = directory / "app.py"
+    app.write_text(_APP.format(app=str(program.app), name=name), encoding="utf-8")
+    command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--until-caught-up"]
+    command += ["--bootstrap-servers", broker, "--checkpoint-dir", str(directory / _CHECKPOINTS)]
+    command += ["--checkpoint-interval", "200ms", "--parallelism", str(parallelism)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:

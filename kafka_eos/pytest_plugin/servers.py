@@ -21,6 +21,8 @@ from kafka_eos.devtools.postgres import PostgresServer, create_server_directory
 
 AUTO: Final = "auto"
 _KINDS: Final = (AUTO, "local", "testcontainers")
+STARTED: Final = set[str]()
+"""The addresses of servers that this session has started: they have nothing but what tests wrote."""
 
 
 def choose(option: str | None, variable: str, flag: str, example: str) -> str:
@@ -75,11 +77,12 @@ def _open(
     """
     if wanted not in _KINDS:
         return wanted
-    if wanted == "testcontainers" or (wanted == AUTO and has_docker()):
-        return servers.enter_context(container())
+    in_docker = wanted == "testcontainers" or (wanted == AUTO and has_docker())
     try:
-        return servers.enter_context(local())
+        address = servers.enter_context(container() if in_docker else local())
     except ConfigError as error:
-        if wanted != AUTO:
+        if wanted != AUTO or in_docker:
             raise
         pytest.skip(f"no server for this test: Docker does not run, and {error}")
+    STARTED.add(address)
+    return address

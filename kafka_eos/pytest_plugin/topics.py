@@ -1,19 +1,20 @@
 """Topics of a test: created for it, written and read by it, deleted after it.
 
-Rule: a test deletes only topics that it has created, so it can run on a broker that others use.
+Rule: a test writes and deletes only topics that a test has created, so it can run on a broker that others use.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 
 from kafka_eos.codecs import codec_for
 from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.records import RawRecord
 from kafka_eos.devtools.broker.topics import (
     KEEP_OLD_RECORDS,
@@ -24,9 +25,12 @@ from kafka_eos.devtools.broker.topics import (
     list_topics,
     produce_records,
 )
+from kafka_eos.pytest_plugin.servers import STARTED
 from kafka_eos.testing import TimestampedValue
 
 _SECONDS = 20.0
+_CREATED: Final = set[tuple[str, str]]()
+"""The topics that tests of this session have created: broker and name."""
 
 
 class TestTopic:
@@ -78,7 +82,7 @@ class TopicFactory:
     def __call__(self, name: str | None = None, *, partitions: int = 1) -> TestTopic:
         """Create a topic; without a name, one that no other test has. Raise ConfigError if it exists."""
         name = name or f"{self._stem}-{uuid4().hex[:8]}"
-        create_topics(self._cluster, [name], partitions, KEEP_OLD_RECORDS)
+        create_test_topics(self._cluster, [name], partitions)
         self._created.append(name)
         return TestTopic(self._cluster, name)
 
@@ -89,11 +93,31 @@ class TopicFactory:
         delete_and_wait(self._cluster, self._created)
 
 
+def create_test_topics(cluster: Cluster, names: Sequence[str], partitions: int) -> None:
+    """Create topics for a test. Raise ConfigError if one exists."""
+    create_topics(cluster, names, partitions, KEEP_OLD_RECORDS)
+    _CREATED.update((cluster.bootstrap, name) for name in names)
+
+
+def expect_test_topics(job: str, cluster: Cluster, names: Collection[str]) -> None:
+    """Raise ConfigError if one of these topics is not a test's: a job of a test would write to it."""
+    if cluster.bootstrap in STARTED:
+        return
+    if others := sorted(name for name in names if (cluster.bootstrap, name) not in _CREATED):
+        raise ConfigError(
+            f"{', '.join(others)} exist on {cluster.bootstrap} and were not created by this test session, so nothing "
+            f"was written. run_pipeline writes the input of a test, and job {job!r} its output, only to topics that a "
+            "test has created. Leave out --kafka-eos-broker (and KAFKA_EOS_TEST_BROKER) for a broker of the session, "
+            "or delete the topics if they are those of an earlier test"
+        )
+
+
 def delete_and_wait(cluster: Cluster, names: list[str]) -> None:
     """Delete topics; return when no client sees them any more, so that the next test can create them again."""
     if not names:
         return
     delete_topics(cluster, names)
+    _CREATED.difference_update((cluster.bootstrap, name) for name in names)
     deadline = time.monotonic() + _SECONDS
     while not list_topics(cluster).keys().isdisjoint(names) and time.monotonic() < deadline:
         time.sleep(0.05)
