@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,7 +61,9 @@ def audit(
         verdict = run_audit(
             pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or (), master=master
         )
-    exit_with_verdict(verdict, report_dir, app=app)
+    options = [("--bootstrap-servers", bootstrap_servers), ("--checkpoint-dir", checkpoint_dir)]
+    given = [part for option in options if option[1] is not None for part in option]
+    exit_with_verdict(verdict, report_dir, app=shlex.join(map(str, [app, *given])))
 
 
 def topics(
@@ -204,7 +207,7 @@ def conclude_on_error(what: str, report_dir: Path) -> Iterator[Callable[[str], N
 def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0, app: str | None = None) -> NoReturn:
     """Print the verdict and end the command with its exit code, or with ``at_least`` if that is not 0.
 
-    ``app``: the pipeline, for the command that replays the epoch of a finding.
+    ``app``: the pipeline and the options by which it was found, for the command that replays the epoch of a finding.
     """
     echo(verdict.headline)
     for finding in verdict.findings:
@@ -213,7 +216,9 @@ def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0, 
             echo(f"  {offender}")
         records = [record for each in finding.examples if (record := find_input_record(each.detail)) is not None]
         if app is not None and records:
-            echo(f"  what made the first one: kafka-eos replay {app} --record {shlex.quote(records[0])}")
+            test = f"tests/test_{re.sub(r'[^a-zA-Z0-9]+', '_', records[0])}.py"
+            command = f"kafka-eos replay {app} --record {shlex.quote(records[0])} --write-test {test}"
+            echo(f"  the first one as a test: {command}")
     if verdict.performed:
         for check, reason in verdict.skipped.items():
             echo(f"not checked, {check.value}: {reason}")

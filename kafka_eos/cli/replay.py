@@ -11,6 +11,7 @@ import typer
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job_storage
 from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.terminal.live_view import print_message
 
 if TYPE_CHECKING:
     from kafka_eos.core.errors import PoisonRecord
@@ -39,8 +40,8 @@ def replay(
         typer.Option(
             "--from",
             metavar="SAVEPOINT",
-            help="Savepoint of an earlier epoch to begin with, if the checkpoint before the epoch is not stored any "
-            "more; or `start`: begin without state, and read the whole input of the job up to the epoch.",
+            help="Savepoint of an earlier epoch to begin with; or `start`: begin without state, and read the whole "
+            "input of the job up to the epoch. Default: the newest checkpoint before the epoch, else `start`.",
         ),
     ] = None,
     operator: Annotated[str | None, typer.Option(help="Show only this operator.")] = None,
@@ -55,7 +56,7 @@ def replay(
         typer.Option(
             metavar="FILE",
             help="Write the epoch as a pytest file `test_….py`, with its records and state in a directory beside it. "
-            "With --key: only the records of that key.",
+            "It expects the committed rows. With --key: only records of that key; with --record: of the record's keys.",
         ),
     ] = None,
     debug: Annotated[
@@ -67,12 +68,12 @@ def replay(
     """Replay one epoch of a job in this process, without its sinks, and write it as a test.
 
     The replay begins with the state before the epoch, reads the records of the epoch again, and shows for each operator
-    the rows in and out, late rows, and the state that changed. It compares the state and the number of outputs with
-    those that the job stored, and names per operator what cannot be repeated exactly. Functions are called in this
+    the rows in and out, late rows, and the state that changed. It compares the state and the rows with those that the
+    job stored and committed, and names per operator what cannot be repeated exactly. Functions are called in this
     process, so `breakpoint()` works in them. The job is not contacted and may be running. Exit code 0 if nothing
     differs, 1 if something does or a record stops the replay, 2 if the epoch cannot be replayed.
 
-    Example: `kafka-eos replay orders.py --record orders/0/17`
+    Example: `kafka-eos replay orders.py --record orders/0/17 --write-test tests/test_orders_0_17.py`
 
     Example: `kafka-eos replay orders.py --epoch 42 --key ann`
 
@@ -86,7 +87,7 @@ def replay(
         raise ConfigError("--record selects the epoch and the rows: omit --epoch and --key")
     program, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     storage = open_job_storage(settings, program.name)
-    found = replay_epoch(program, settings, storage, epoch, begin, record)
+    found = replay_epoch(program, settings, storage, epoch, begin, record, print_message)
     view = ReplayView(found, operator, key, record, None if as_json else rows)
     if as_json:
         echo_json(view.encode())
@@ -94,7 +95,7 @@ def replay(
         for line in view.lines():
             echo(line)
     if write_test is not None:
-        _report_test(write(found, program.app, write_test, None if key is None else view.records))
+        _report_test(write(found, program.app, write_test, view.related_records))
     if debug and found.run.failure is not None:
         _open_debugger(found.run.failure)
     raise typer.Exit(0 if found.is_equal else 1)

@@ -9,7 +9,7 @@ Rule: what a replay cannot know is not made up. The order of records and the clo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,8 +103,8 @@ class ReplayedEpoch(LocalRun):
         return found
 
 
-def replay_epochs(plan: Plan, start: ReplayStart, epochs: Sequence[EpochInput], *, stop: bool = True) -> ReplayedEpoch:
-    """Run epochs one after the other; return what the last one did.
+def replay_epochs(plan: Plan, start: ReplayStart, epochs: Iterable[EpochInput], *, stop: bool = True) -> ReplayedEpoch:
+    """Run epochs one after the other; return what the last one did. Two of them are in memory at a time.
 
     ``stop``: raise PoisonRecord where the job would stop. Otherwise the result has it as ``failure``, and the state
     after it is that of the moment.
@@ -113,15 +113,19 @@ def replay_epochs(plan: Plan, start: ReplayStart, epochs: Sequence[EpochInput], 
     with ExitStack() as closing:
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
         run = _Replay(plan, start, result, directory, closing)
-        *earlier, last = epochs
-        if earlier:
-            run.restore()
-        for epoch in earlier:
-            run.process(epoch)
+        has_begun, last = False, None
+        for epoch in epochs:
+            if last is not None:
+                if not has_begun:
+                    run.restore()
+                has_begun = True
+                run.process(last)
+            last = epoch
+        assert last is not None
         result.before = run.take_snapshot(0)
         run.begin_recording()
         try:
-            if not earlier:
+            if not has_begun:
                 run.restore()
             run.process(last)
         except PoisonRecord as error:

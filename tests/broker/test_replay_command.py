@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -49,19 +51,19 @@ class _Job:
         self.app = directory / "orders.py"
         self.app.write_text(APP.format(name=name, orders=orders, totals=totals))
 
-    def _options(self) -> list[str]:
+    def options(self) -> list[str]:
         return ["--bootstrap-servers", self.bootstrap, "--checkpoint-dir", str(self.directory / "checkpoints")]
 
     def process(self, *orders: RecordToSend, rc: int = 0) -> None:
         """Write orders, and run the job until it has read them."""
         produce_records(Cluster(self.bootstrap), self._orders, orders)
-        command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *self._options()]
+        command = [sys.executable, "-m", "kafka_eos", "run", str(self.app), "--until-caught-up", *self.options()]
         command += ["--checkpoint-interval", "30s", "--parallelism", "1"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == rc, done.stdout + done.stderr
 
     def replay(self, *arguments: str, rc: int = 0) -> dict[str, Any]:
-        command = ["replay", str(self.app), "--json", *self._options(), *arguments]
+        command = ["replay", str(self.app), "--json", *self.options(), *arguments]
         done = CliRunner().invoke(app, command)
         assert done.exit_code == rc, (done.output, done.exception)
         found: dict[str, Any] = json.loads(done.stdout)
@@ -117,6 +119,14 @@ def test_from_a_wrong_output_to_a_failing_test(tmp_path: Path, topic: Callable[.
         ("ann", {"updates": 2, "accumulator": 3}, {"updates": 2, "accumulator": 7})
     ]
     assert "orders.py has changed since" in " ".join(changed["notes"])
+    # so are the rows, and the test of the record expects those that the job committed
+    before, now = [{"user": "ann", "total": 7}], [{"user": "ann", "total": 3}]
+    assert changed["other_rows"] == {"totals": {"only_committed": before, "only_replayed": now}}
+    of_ann = tmp_path / "tests" / "test_ann.py"
+    job.replay("--record", f"{orders}/0/2", "--write-test", str(of_ann), rc=1)
+    assert "{'totals': [{'user': 'ann', 'total': 7}]}" in of_ann.read_text()
+    with pytest.raises(AssertionError):
+        _run_test(of_ann)
 
 
 def test_the_record_that_stopped_the_job_is_a_failing_test(
@@ -136,6 +146,40 @@ def test_the_record_that_stopped_the_job_is_a_failing_test(
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"the record at {orders}/0/1" in done.stdout
+
+
+@pytest.mark.campaign
+@pytest.mark.spark
+def test_a_finding_of_the_audit_leads_to_a_failing_test(
+    tmp_path: Path, topic: Callable[..., str], bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epoch is an old one, whose state is not stored any more, as for most findings."""
+    orders, totals = topic(), topic()
+    job = _Job(tmp_path, bootstrap, f"job-{orders}", orders, totals)
+    text = (
+        job.app.read_text()
+        .replace(", retained_checkpoints=10", "")
+        .replace('order["amount"]  #', "SIGN * order['amount']  #")
+    )
+    job.app.write_text(f"import os\n\nSIGN = int(os.environ.get('SIGN', '1'))\n{text}")
+    job.process(_order("ann", 5), _order("bob", 7))
+    job.process(_order("ann", 2, refund=True), _order("cid", 1))
+    for amount in range(3):
+        job.process(_order("bob", amount))
+    monkeypatch.setenv("SIGN", "-1")  # the function depends on more than its row: the same code makes other rows
+
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), *job.options()]
+    audit = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert audit.returncode == 1, audit.stdout + audit.stderr
+    (line,) = re.findall(r"the first one as a test: kafka-eos (.*)", audit.stdout)
+    replay = [sys.executable, "-m", "kafka_eos", *shlex.split(line)]
+    written = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert written.returncode == 1, written.stdout + written.stderr
+    assert "it fails: sink totals: the job committed {'user': 'ann', 'total': 7}" in written.stderr
+    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(test, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "{'total': 3}" in done.stdout and "{'total': 7}" in done.stdout, done.stdout
 
 
 def _run_test(test: Path) -> None:

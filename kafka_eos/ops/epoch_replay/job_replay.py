@@ -1,20 +1,25 @@
 """The replay of one epoch of a job: finds the state and the records, runs them, compares with what is stored.
 
-Rule: what the job has stored about the epoch (its state, the number of its outputs) is compared with the replay, as far
-as both mean the same.
+Rule: what the job has stored about the epoch (its state, the rows that it committed to topics, the number of rows of
+other sinks) is compared with the replay, as far as both mean the same.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import JobIdentity, Term
 from kafka_eos.core.json_values import Positions
+from kafka_eos.ops.epoch_replay.committed_rows import CommittedRows, read_committed_rows
 from kafka_eos.ops.epoch_replay.epoch_reader import find_ends, read_epochs
 from kafka_eos.ops.epoch_replay.inexact_parts import list_inexact_parts
 from kafka_eos.ops.epoch_replay.stored_epochs import StoredEpochs
@@ -52,6 +57,8 @@ class JobReplay:
     changes: Sequence[StateChange]
     stored: Sequence[StateChange] | None
     """Entries of state that differ: in the replay (before), and as the job has stored them (after). None: unknown."""
+    committed: CommittedRows | None
+    """The rows that the epoch committed. None: they cannot be compared with those of the replay."""
     inexact: Mapping[str, Sequence[str]]
     notes: Sequence[str]
     """What else limits the replay, for the whole of it."""
@@ -65,6 +72,17 @@ class JobReplay:
         return {sink: both for sink, both in counts.items() if both[0] != both[1]}
 
     @property
+    def other_rows(self) -> dict[str, tuple[list[Any], list[Any]]]:
+        """Return the sinks whose rows differ: the rows that only the epoch has, and those that only the replay has."""
+        if self.committed is None:
+            return {}
+        outputs = self.run.outputs
+        both = {
+            sink: compare_rows([row.value for row in rows], outputs[sink]) for sink, rows in self.committed.rows.items()
+        }
+        return {sink: differences for sink, differences in both.items() if any(differences)}
+
+    @property
     def is_counted(self) -> bool:
         """Return whether the epoch committed exactly the outputs of its records, and their number is known."""
         return self.entry is not None and not self.entry.in_flight and self.run.failure is None
@@ -72,7 +90,14 @@ class JobReplay:
     @property
     def is_equal(self) -> bool:
         """Return whether nothing that was compared differs, and the replay was not stopped."""
-        return self.run.failure is None and not self.miscounted and not self.stored
+        return self.run.failure is None and not (self.miscounted or self.other_rows or self.stored)
+
+
+def compare_rows(committed: Sequence[Any], replayed: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the plain values that only the first list has, and those that only the second one has, each as often."""
+    one, other = (Counter(msgspec.json.encode(row, order="sorted") for row in rows) for rows in (committed, replayed))
+    first, second = ([*map(msgspec.json.decode, rest.elements())] for rest in (one - other, other - one))
+    return first, second
 
 
 def replay_epoch(
@@ -82,11 +107,13 @@ def replay_epoch(
     epoch: int | None,
     begin: str | None,
     record: str | None = None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> JobReplay:
     """Replay an epoch of a job: that of ``record``, an input record, or the newest one if neither is given.
 
-    ``begin``: a savepoint to begin with, or "start" for the job's first epoch; None for the newest stored state.
-    Raises ConfigError if its state or its input is not available any more.
+    ``begin``: a savepoint to begin with, or "start" for the job's first epoch; None for the newest stored state, or the
+    first epoch if there is none. ``announce`` is told before a replay of more than one epoch. Raises ConfigError if its
+    state or its input is not available any more.
     """
     plan = program.plan()
     stored = StoredEpochs.read(storage, plan.name, settings.checkpoint_location(plan.name))
@@ -94,6 +121,11 @@ def replay_epoch(
         epoch = stored.newest if record is None else stored.find_epoch(record)
     state = stored.find_start(plan.name, epoch, begin)
     between, entry = stored.list_between(state.epoch, epoch), stored.entries.get(epoch)
+    if len(between) > 1:
+        announce(
+            f"replaying {len(between)} epochs up to {epoch}, from the state of epoch {state.epoch}: the newest that is "
+            "stored before it, or that of --from"
+        )
     identity = state.content.identity
     context = JobContext(
         plan.name,
@@ -105,28 +137,44 @@ def replay_epoch(
     if entry is None:
         ends.append(find_ends(plan, context, ends[-1] if ends else state.sources))
     times = [(each.id.epoch.n, each.at) for each in between] + ([(epoch, _now())] if entry is None else [])
-    found = zip(times, read_epochs(plan, context, state.sources, ends), strict=True)
-    inputs = [EpochInput(number, at, records) for (number, at), records in found]
+    newest: deque[EpochInput] = deque(maxlen=2)
+
+    def read() -> Iterator[EpochInput]:
+        for (number, at), records in zip(times, read_epochs(plan, context, state.sources, ends), strict=True):
+            newest.append(EpochInput(number, at, records))
+            yield newest[-1]
+
     before = ([state.sources, *ends])[-2]
     begun = stored.entries[state.epoch].at
     start = ReplayStart(state, begun, _list_splits(ends[-1]), _list_excluded(plan, before))
-    run = replay_epochs(plan, start, inputs, stop=False)
-    if len(inputs) > 1:
-        start = ReplayStart(run.before, inputs[-2].decided_at, start.splits, start.excluded)
+    run = replay_epochs(plan, start, read(), stop=False)
+    if len(newest) > 1:
+        start = ReplayStart(run.before, newest[0].decided_at, start.splits, start.excluded)
+    given = newest[-1]
+    committed = None
+    if entry is not None and not entry.in_flight and run.failure is None:
+        committed = read_committed_rows(plan, context, entry, _list_records(plan, given, run))
     return JobReplay(
         job=plan.name,
         plan=plan,
         start=start,
         first=state.epoch,
-        input=inputs[-1],
+        input=given,
         run=run,
         entry=entry,
         changes=list(list_changes(run.before, run.after)),
         stored=_compare_stored(stored, epoch, run, entry),
         inexact=list_inexact_parts(
-            plan, _list_read(inputs[-1]), settings.parallelism if entry is None else entry.parallelism, run.before
+            plan, _list_read(given), settings.parallelism if entry is None else entry.parallelism, run.before
         ),
-        notes=list(_list_notes(program, plan, settings, stored, state, entry)),
+        committed=committed,
+        notes=[
+            *_list_notes(program, plan, settings, stored, state, entry),
+            *(
+                f"the rows of sink {sink} are not compared: {reason}"
+                for sink, reason in ({} if committed is None else committed.unread).items()
+            ),
+        ],
     )
 
 
@@ -136,6 +184,16 @@ def _now() -> int:
 
 def _list_splits(positions: Mapping[str, Positions]) -> dict[str, list[str]]:
     return {source: sorted(splits) for source, splits in positions.items()}
+
+
+def _list_records(plan: Plan, epoch: EpochInput, run: ReplayedEpoch) -> dict[str, set[str]]:
+    """Return the input records of the epoch, and what the replay's rows of a sink came from, by sink."""
+    read = {record.raw.location for record in epoch.records}
+    found = {node.name: set(read) for node in plan.sinks}
+    for step in run.steps:
+        if step.operator in found:
+            found[step.operator].update(row.record for row in step.rows)
+    return found
 
 
 def _list_read(epoch: EpochInput) -> dict[str, set[str]]:

@@ -1,7 +1,7 @@
 """Writes a replayed epoch as a test: a fixture with its records and its state, and a pytest file beside it.
 
-The test expects what the fixture gives now, so it passes as written, unless the replay is stopped by a record. To turn
-a wrong output into a failing test, correct the expected row.
+The test expects what the job has committed and stored. As written it passes if the code still gives that; otherwise its
+failure shows the difference. To make a test of a wrong output of unchanged code, correct the expected row.
 
 Rule: the fixture has the state of the keys that the records touch, and no other.
 """
@@ -11,23 +11,23 @@ from __future__ import annotations
 import os
 import pprint
 import shutil
-from collections.abc import Collection
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.core.errors import ConfigError, PoisonRecord
 from kafka_eos.core.ids import AppRef
-from kafka_eos.ops.epoch_replay.job_replay import JobReplay
+from kafka_eos.ops.epoch_replay.job_replay import JobReplay, compare_rows
 from kafka_eos.savepoints import SavepointBuilder
 from kafka_eos.testing.epoch_replay import ReplayedEpoch
 from kafka_eos.testing.replay_fixture import INPUT, STATE, FixtureInput, replay_fixture, write_input
-from kafka_eos.testing.traced_chain import format_place
+from kafka_eos.testing.traced_chain import as_json, format_place
 
 _TEST = '''"""Epoch {epoch} of job {job!r}, replayed from its records and its state in {directory}.
 
-Written by kafka-eos replay. The expected rows are those that the pipeline made when the file was written: correct the
-wrong ones, so that the test fails until the pipeline is fixed.
+Written by kafka-eos replay. {origin}
 """
 
 from pathlib import Path
@@ -76,13 +76,16 @@ def write_test(replay: JobReplay, app: AppRef, path: Path, records: Collection[s
             run = replay_fixture(replay.plan, directory)
         except PoisonRecord as error:
             failure = str(error)
-        body = _format_body(run)
+        expected = None if run is None else _expect(replay, run, chosen, records)
+        if run is not None and expected is not None:
+            failure = _describe_difference(run, expected)
         text = _TEST.format(
             epoch=replay.input.epoch,
             job=replay.job,
             directory=directory.name,
             app=_format_app(app, path),
-            body=body,
+            origin=_describe_origin(replay),
+            body=_format_body(expected),
         )
         path.write_text(text, encoding="utf-8")
     except BaseException:
@@ -130,10 +133,77 @@ def _format_app(app: AppRef, path: Path) -> str:
     return relative if app.pipeline is None else f"{relative}:{app.pipeline}"
 
 
-def _format_body(run: ReplayedEpoch | None) -> str:
-    if run is None:
+@dataclass(frozen=True)
+class _Expectation:
+    """The expectations of a test, as the plain values that ``ReplayedEpoch`` returns."""
+
+    outputs: Mapping[str, Sequence[Any]]
+    changes: Mapping[str, Mapping[str, Any]]
+    late: Mapping[str, int]
+
+
+def _expect(
+    replay: JobReplay, run: ReplayedEpoch, chosen: FixtureInput, records: Collection[str] | None
+) -> _Expectation:
+    """Return what the job has committed and stored, as far as it is known, and what the fixture gives otherwise."""
+    order = {record.raw.location: number for number, record in enumerate(chosen.epoch.records)}
+    outputs: dict[str, Sequence[Any]] = dict(run.outputs)
+    for sink, rows in ({} if replay.committed is None else replay.committed.rows).items():
+        wanted = [row for row in rows if records is None or row.record in records]
+        wanted.sort(key=lambda row: order.get(row.record, len(order)))
+        values = [row.value for row in wanted]
+        if any(compare_rows(values, outputs[sink])):
+            outputs[sink] = values
+    changes = {state: dict(entries) for state, entries in run.changes.items()}
+    before = {(each.operator, each.state, format_place(each.place)): each.before for each in replay.changes}
+    for each in replay.stored or ():
+        if records is None or format_place(each.key) in _list_keys(replay, each.operator, frozenset(records)):
+            place = format_place(each.place)
+            entries = changes.setdefault(f"{each.operator}.{each.state}", {})
+            entries[place] = as_json(each.after)
+            if before.get((each.operator, each.state, place), each.before) == each.after:
+                del entries[place]  # the job left it as it was
+    changes = {state: entries for state, entries in changes.items() if entries}
+    return _Expectation(outputs, changes, run.late)
+
+
+def _describe_difference(run: ReplayedEpoch, expected: _Expectation) -> str | None:
+    """Describe the first difference by which the test fails; None if it passes."""
+    for sink, values in expected.outputs.items():
+        committed, made = compare_rows(values, run.outputs[sink])
+        if committed or made:
+            return f"sink {sink}: the job committed {_list_first(committed)}, the code makes {_list_first(made)}"
+    states = {*expected.changes, *run.changes}
+    for state in sorted(states):
+        stored, made_now = expected.changes.get(state, {}), run.changes.get(state, {})
+        for key in sorted({*stored, *made_now}):
+            if (one := stored.get(key, "no change")) != (other := made_now.get(key, "no change")):
+                return f"{state} {key}: the job stored {one}, the code makes {other}"
+    return None
+
+
+def _list_first(values: Sequence[Any]) -> str:
+    shown = ", ".join(map(repr, values[:3])) or "nothing"
+    return f"{shown} and {len(values) - 3} more" if len(values) > 3 else shown
+
+
+def _describe_origin(replay: JobReplay) -> str:
+    """Describe for the test's readers where the expected rows come from."""
+    read = [] if replay.committed is None else [*replay.committed.rows]
+    known = [f"the rows of {sink}" for sink in read]
+    made = [f"the rows of {sink}" for sink in replay.run if sink not in read]
+    (made if replay.stored is None else known).append("the state")
+    origins = {"as the job committed them": known, "as the pipeline made them when the file was written": made}
+    text = " ".join(f"Expected {origin}: {', '.join(parts)}." for origin, parts in origins.items() if parts)
+    advice = "Correct what is wrong, so that the test fails until the pipeline is fixed."
+    return textwrap.fill(f"{text} {advice}", 100)
+
+
+def _format_body(expected: _Expectation | None) -> str:
+    if expected is None:
         return "    assert run  # add what the outputs should be once the record is processed\n"
-    parts = {"outputs": run.outputs, "changes": run.changes} | ({"late": run.late} if run.late else {})
+    parts: dict[str, Any] = {"outputs": expected.outputs, "changes": expected.changes}
+    parts |= {"late": expected.late} if expected.late else {}
     return "".join(f"    assert run.{name} == {_format(value)}\n" for name, value in parts.items())
 
 

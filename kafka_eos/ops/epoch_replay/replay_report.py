@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,9 @@ from kafka_eos.ops.epoch_replay.job_replay import JobReplay
 from kafka_eos.plan import SinkNode, SourceNode
 from kafka_eos.testing.epoch_replay import StateChange
 from kafka_eos.testing.traced_chain import TracedRow, TraceStep, as_json, format_place
+
+_MOST: Final = 10
+"""Differences that are shown of each sink, and of the state."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class ReplayView:
         steps = self.replay.run.steps
         rows = (row for step in steps for row in (*step.rows, *step.out))
         return frozenset(row.record for row in rows if row.key is not None and format_place(row.key) == self.key)
+
+    @property
+    def related_records(self) -> frozenset[str] | None:
+        """Return the records on which the shown part depends: those with a key in common. None: all of the epoch."""
+        if self.record is None:
+            return None if self.key is None else self.records
+        rows = [(step.operator, row) for step in self.replay.run.steps for row in (*step.rows, *step.out)]
+        keyed = [(operator, format_place(row.key), row.record) for operator, row in rows if row.key is not None]
+        keys = {(operator, key) for operator, key, record in keyed if record == self.record}
+        return self.records | {record for operator, key, record in keyed if (operator, key) in keys}
 
     def list_operators(self) -> list[str]:
         """Return the operators that did something, in plan order."""
@@ -95,6 +108,10 @@ class ReplayView:
             "other_counts": {
                 sink: {"replayed": replayed, "committed": committed}
                 for sink, (replayed, committed) in replay.miscounted.items()
+            },
+            "other_rows": {
+                sink: {"only_committed": committed, "only_replayed": replayed}
+                for sink, (committed, replayed) in replay.other_rows.items()
             },
             "other_state": None if replay.stored is None else [
                 {**_name(change), "replayed": as_json(change.before), "stored": as_json(change.after)}
@@ -169,17 +186,28 @@ class ReplayView:
             return
         for sink, (replayed, committed) in replay.miscounted.items():
             yield f"DIFFERS: sink {sink} gets {replayed:,} rows; the epoch committed {committed:,}"
-        if replay.stored is None:
-            yield "the state after the epoch was not compared: the job's own is not stored, or not in the same form"
-            if replay.is_counted and replay.is_equal:
-                yield "EQUAL: each sink gets as many rows as the epoch committed"
-            return
-        for change in replay.stored[:10]:
+        for sink, differences in replay.other_rows.items():
+            for what, rows in zip(("only the job has committed", "only the code makes now"), differences, strict=True):
+                yield from (f"DIFFERS: sink {sink}: {what} {_show(row)}" for row in rows[:_MOST])
+                yield from _count_rest(len(rows), _MOST, "such rows")
+        for change in (replay.stored or ())[:_MOST]:
             place = f"{change.operator}.{change.state} {format_place(change.place)}"
             yield f"DIFFERS: {place} is {_show(change.before)} here; the job stored {_show(change.after)}"
-        yield from _count_rest(len(replay.stored), 10, "entries of state that differ")
-        if replay.is_equal:
-            yield f"EQUAL: the state after the replay is that of the checkpoint of epoch {replay.input.epoch}"
+        yield from _count_rest(len(replay.stored or ()), _MOST, "entries of state that differ")
+        if replay.stored is None:
+            yield "the state after the epoch was not compared: the job's own is not stored, or not in the same form"
+        if replay.is_equal and (compared := self._list_compared()):
+            yield f"EQUAL to what the job stored in epoch {replay.input.epoch}: {', '.join(compared)}"
+
+    def _list_compared(self) -> list[str]:
+        replay = self.replay
+        read = [] if replay.committed is None else [*replay.committed.rows]
+        counted = [sink for sink in replay.run if sink not in read] if replay.is_counted else []
+        return [
+            *(f"the rows of sink {sink}" for sink in read),
+            *(f"the number of rows of sink {sink}" for sink in counted),
+            *(["the state"] if replay.stored is not None else []),
+        ]
 
 
 def _name(change: StateChange) -> dict[str, Any]:

@@ -91,9 +91,9 @@ class StoredEpochs:
         return Snapshot(self.place, self.storage, job)
 
     def find_start(self, job: str, epoch: int, begin: str | None) -> Snapshot:
-        """Return the newest stored state before an epoch, that of a savepoint, or none at all.
+        """Return the newest stored state before an epoch, or that of the job's first epoch, in which nothing was read.
 
-        ``begin``: the path of the savepoint, or ``START`` for the job's first epoch. Raises ConfigError if there is no
+        ``begin``: the path of a savepoint, or ``START`` for the job's first epoch. Raises ConfigError if there is no
         such state.
         """
         if epoch not in self.entries and epoch != self.newest + 1:
@@ -106,15 +106,15 @@ class StoredEpochs:
         if begin is not None:
             return self._open_savepoint(epoch, Path(begin))
         before = [number for number in self.manifests if number < epoch]
-        if not before:
+        if not before and 0 not in self.entries:
             kept = _format_ranges([*self.manifests])
             raise ConfigError(
                 f"the state before epoch {epoch} is not stored any more: the checkpoints that are kept are those of "
                 f"epochs {kept}, so epochs from {min(self.manifests, default=self.newest) + 1} on can be replayed. "
-                "Replay from a savepoint (--from SAVEPOINT), or the whole job up to this epoch (--from start). For the "
-                "next time, the setting retained_checkpoints keeps more than 2"
+                "Replay from a savepoint: --from SAVEPOINT. For the next time, the setting retained_checkpoints keeps "
+                "more than 2"
             )
-        return self.open_state(max(before))
+        return self.open_state(max(before)) if before else self._begin_empty(job, epoch)
 
     def _begin_empty(self, job: str, epoch: int) -> Snapshot:
         """Return the state of the job's first epoch, in which nothing was read."""

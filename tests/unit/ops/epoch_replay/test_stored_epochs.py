@@ -47,8 +47,9 @@ def test_a_record_that_no_epoch_has_read_is_refused(record: str) -> None:
 
 
 def test_an_epoch_without_a_state_before_it_is_refused_with_what_is_stored() -> None:
-    with pytest.raises(ConfigError, match=r"those of epochs 2 to 3, so epochs from 3 on .*--from start"):
-        JOB.find_start("orders", 2, None)
+    later = _epochs(_entry(2, orders={"offset": 5}), _entry(3, orders={"offset": 8}), stored=(2, 3))
+    with pytest.raises(ConfigError, match=r"those of epochs 2 to 3, so epochs from 3 on .*--from SAVEPOINT"):
+        later.find_start("orders", 2, None)
     with pytest.raises(ConfigError, match=r"epoch 7 is unknown: .* epochs 0, 2 to 3, and 4 is the one"):
         JOB.find_start("orders", 7, None)
     with pytest.raises(ConfigError, match="epoch 0 only records where"):
@@ -60,6 +61,7 @@ def test_an_epoch_without_a_state_before_it_is_refused_with_what_is_stored() -> 
 def test_the_whole_job_begins_without_state() -> None:
     start = JOB.find_start("orders", 3, START)
 
+    assert JOB.find_start("orders", 2, None).epoch == 0, "no state before epoch 2 is stored"
     assert (start.epoch, start.operators(), start.sources["orders"]) == (
         0, [], {"orders/0": {"offset": 5}, "old/0": {"row": 0}},
     )  # fmt: skip
