@@ -78,9 +78,7 @@ class _EngineRun:
         )
         place, done = job.directory / f"{self._term}-{subtask}", partial(self._done, subtask)
         closing.callback(shutil.rmtree, place, ignore_errors=True)
-        worker = SessionRuntime(
-            job.plan, job.settings, job.storage, start, [place], subtask, peers, done, lambda restored: None
-        )
+        worker = SessionRuntime(job.plan, job.settings, job.storage, start, [place], peers, done, lambda restored: None)
         closing.callback(worker.close)
         return worker
 

@@ -164,14 +164,16 @@ class Exchanges:
         return wire.decode(rows, self._codecs[edge], self._plan.attribution) if isinstance(rows, bytes) else rows
 
     def freeze(self, edge: int, rows: BatchOrFrame) -> bytes:
-        """Encode rows as they are now, for the in-flight log."""
+        """Encode rows for a log now, because user code may modify their values later."""
         return rows if isinstance(rows, bytes) else wire.encode_at(self._plan, self.nodes[edge], [rows])
 
     def processed(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
+        """Count the rows as processed."""
         if isinstance(rows, bytes) and sender != self._subtask:
             self.frames_processed += 1
 
     def credit(self, edge: int, sender: int, size: int) -> None:
+        """Let the sender send so many more bytes."""
         if size and sender != self._subtask:
             self._network.credit(edge, sender, size)
 
@@ -198,7 +200,7 @@ class Exchanges:
     # ------------------------------------------------------------ checkpoints
 
     def send_barrier(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
-        """Send the barrier to all other subtasks; return the rows that it overtakes."""
+        """Send the barrier to all other subtasks; return the rows that it overtakes, which must be read at once."""
         self._outgoing[edge].flush()
         overtake = overtake and self.nodes[edge].name not in self._plan.replicating_exchanges
         overtaken: list[Iterator[bytes]] = []

@@ -9,7 +9,8 @@ Rule: frames of one channel stay in order, in one file; only one frame at a time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -92,13 +93,11 @@ def read_rows(
     stored: StoredFiles,
     scratch: Path,
     kept: Sequence[InFlightRows],
-    mine: Callable[[int], bool] = lambda number: True,
 ) -> Iterator[tuple[int, str, Batch[Any]]]:
     """Yield stored in-flight rows in processing order, decoded as the plan declares them now.
 
-    Each frame comes with its number and the name of its exchange; ``mine`` selects frames by number. Before the first
-    one it raises ConfigError with both schemas if the plan's type cannot read them, or PlanError if their exchange does
-    not exist.
+    Each frame comes with its number and the name of its exchange. Before the first one it raises ConfigError with both
+    schemas if the plan's type cannot read them, or PlanError if their exchange does not exist.
     """
     places = {node.name: place for place, node in enumerate(plan.exchanges)}
     for part in kept:
@@ -110,12 +109,10 @@ def read_rows(
     # Rows further downstream are older; and rows that receivers had are older than those that senders still had.
     ordered = sorted(kept, key=lambda part: (-places[part.exchange], part.overtaken))
     codecs = [_reader(part, plan.node(part.exchange)) for part in ordered]
-    number = 0
+    numbers = itertools.count()
     for part, codec in zip(ordered, codecs, strict=True):
         for _, frame in read_frames(stored, scratch, [part]):
-            if mine(number):
-                yield number, part.exchange, _decoded(part, frame, codec, plan.node(part.exchange))
-            number += 1
+            yield next(numbers), part.exchange, _decoded(part, frame, codec, plan.node(part.exchange))
 
 
 def _reader(part: InFlightRows, node: Node) -> ListCodec[Any]:

@@ -21,15 +21,19 @@ from kafka_eos.runtime.exchange.in_flight_rows import InFlightLog
 class ChainSnapshot:
     """The part of one operator chain in an epoch: positions, uploads, pre-commits, in-flight rows.
 
-    The in-flight rows, by exchange, are complete when the gate says so.
+    The in-flight rows, by exchange, are complete when the gate says so. ``since``: when the first barrier arrived.
+    ``open_log`` creates the log of an exchange, by a name.
     """
 
+    epoch: int
+    since: float
+    open_log: Callable[[int, str], InFlightLog]
     positions: dict[str, Positions]
     uploads: list[Upload]
     precommits: list[TimedPreCommit]
     tally: RecordCounts
     """Counts of the chain since the session began."""
-    timers: dict[str, int] = field(default_factory=dict)
+    timers: dict[str, int]
     """Pending timers by operator."""
     received: dict[int, InFlightLog] = field(default_factory=dict)
     """Rows that had arrived here, or arrived before the barrier of their channel."""
@@ -43,34 +47,21 @@ class ChainSnapshot:
     """Seconds from the first barrier to the last."""
     spans: list[PhaseSpan] = field(default_factory=list)
 
-    def drop(self) -> None:
-        """Delete its in-flight rows: they are stored, or not needed."""
-        for log in (*self.received.values(), *self.overtaken.values()):
-            log.drop()
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSnapshot:
-    """An epoch that a chain has captured, and whose barriers have not all arrived.
-
-    ``since``: when the first one arrived. ``open_log`` creates the log of an exchange, by a name.
-    """
-
-    epoch: int
-    captured: ChainSnapshot
-    since: float
-    open_log: Callable[[int, str], InFlightLog]
-
     def log_received(self, edge: int, frames: Iterable[bytes]) -> None:
         """Log rows that had arrived by this exchange, or arrive before the barrier of their channel."""
         for frame in frames:
-            self._log_of(edge, self.captured.received, "received").add(frame)
+            self._log_of(edge, self.received, "received").add(frame)
             hit("in-flight.logged")
 
     def log_overtaken(self, edge: int, frames: Iterable[bytes]) -> None:
         """Log rows that had not been sent by this exchange."""
         for frame in frames:
-            self._log_of(edge, self.captured.overtaken, "overtaken").add(frame)
+            self._log_of(edge, self.overtaken, "overtaken").add(frame)
+
+    def drop(self) -> None:
+        """Delete its in-flight rows: they are stored, or not needed."""
+        for log in (*self.received.values(), *self.overtaken.values()):
+            log.drop()
 
     def _log_of(self, edge: int, logs: dict[int, InFlightLog], name: str) -> InFlightLog:
         if edge not in logs:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from kafka_eos.abc.storage import CheckpointStorage, FileRef, ignore_progress
 from kafka_eos.storage import local_files as files
-from kafka_eos.storage.forwarding_storage import ForwardingStorage
 from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX
 
 
-class LocalFirstStorage(ForwardingStorage):
+class LocalFirstStorage:
     """A ``CheckpointStorage`` that takes files which RocksDB never changes from ``directories``, if it finds them."""
 
     def __init__(self, storage: CheckpointStorage, directories: Iterable[Path]) -> None:
-        super().__init__(storage)
+        self._storage = storage
         self._by_size: dict[int, list[Path]] = defaultdict(list)
         for directory in directories:
             for path in directory.rglob(f"*{IMMUTABLE_SUFFIX}"):
@@ -33,7 +32,22 @@ class LocalFirstStorage(ForwardingStorage):
         if ref.name.endswith(IMMUTABLE_SUFFIX) and self._has_linked(ref, target):
             passed(ref.size)
         else:
-            super().fetch(ref, target, passed)
+            self._storage.fetch(ref, target, passed)
+
+    def publish(self, name: str, data: bytes) -> None:
+        self._storage.publish(name, data)
+
+    def read(self, name: str) -> bytes:
+        return self._storage.read(name)
+
+    def list(self, prefix: str) -> Sequence[str]:
+        return self._storage.list(prefix)
+
+    def delete(self, name: str) -> None:
+        self._storage.delete(name)
+
+    def upload(self, path: Path, name: str) -> FileRef:
+        return self._storage.upload(path, name)
 
     def _has_linked(self, ref: FileRef, target: Path) -> bool:
         """Return whether a local file with this content has got the name ``target``."""

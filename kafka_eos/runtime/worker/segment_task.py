@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kafka_eos._util import log_context
@@ -28,11 +29,11 @@ from kafka_eos.plan import ChainSpec
 from kafka_eos.protocol.barrier_alignment import CheckpointMode, CompleteSnapshot, GateAction, InputGate, TakeSnapshot
 from kafka_eos.protocol.watermarks import InputWatermarks
 from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
+from kafka_eos.runtime.exchange.channels import Exchanges
 from kafka_eos.runtime.exchange.in_flight_rows import InFlightLog
 from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel, Queue
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
-from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot, OpenSnapshot
-from kafka_eos.runtime.worker.task_resources import pending_timers
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.task_stats import ChainTimes
 
 A = TypeVar("A")
@@ -56,29 +57,11 @@ class TaskSession(Protocol):
     def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:
         """Deliver the barrier to the next operator chain of this subtask."""
 
-    def open_log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> InFlightLog:
+    def open_log(self, segment: ChainSpec, epoch: int, edge: int, name: str) -> InFlightLog:
         """Create a log of the epoch, by that name, for in-flight rows of the exchange."""
 
-    def on_captured(self, segment: ChainSpec, epoch: int, captured: ChainSnapshot) -> None:
+    def on_captured(self, segment: ChainSpec, captured: ChainSnapshot) -> None:
         """Called when the chain's snapshot of an epoch is complete."""
-
-
-class TaskExchanges(Protocol):
-    """The exchanges, as the task of an operator chain needs them."""
-
-    def decode(self, edge: int, rows: BatchOrFrame) -> Batch[Any]: ...
-
-    def freeze(self, edge: int, rows: BatchOrFrame) -> bytes:
-        """Encode the rows for a log now, because user code may modify their values later."""
-
-    def processed(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
-        """Count the rows as processed."""
-
-    def credit(self, edge: int, sender: int, size: int) -> None:
-        """Let the sender send so many more bytes."""
-
-    def send_barrier(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
-        """Send the barrier to all other subtasks; return the rows that it overtakes, which must be read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +114,14 @@ class Task:
         mode: CheckpointMode,
         aligned_timeout: float,
         session: TaskSession,
-        wires: TaskExchanges,
+        exchanges: Exchanges,
     ) -> None:
         self.segment = segment
         self.parts = parts
         self._term = term
         self.chain = parts.chain
         self._session = session
-        self._wires = wires
+        self._exchanges = exchanges
         self._tails = [edges[name] for name in segment.tails if name in edges]
         self._heads = {edges[name]: name for name in segment.heads if name in edges}
         self.inputs = {entry.channel: entry for entry in inputs}
@@ -163,7 +146,7 @@ class Task:
         """Seconds that parts took outside of the chain, by operator: reads that brought something, snapshots, seals."""
         self.records = dict.fromkeys(parts.readers, 0)
         """How many have been read, by source."""
-        self._open: OpenSnapshot | None = None
+        self._open: ChainSnapshot | None = None
 
     # ------------------------------------------------------------ arrivals
 
@@ -171,7 +154,7 @@ class Task:
         """Queue rows that have arrived."""
         entry = self.inputs[edge, sender]
         held = self._is_held(entry)
-        entry.put(self._wires.freeze(edge, rows) if held else rows)
+        entry.put(self._exchanges.freeze(edge, rows) if held else rows)
         if held:
             self._hold(entry)
         if self._gate.epochs_logging(entry.channel) is not None:
@@ -207,7 +190,7 @@ class Task:
         if self._postponed is not None and self._postponed.epoch == epoch:
             self._postponed = None
         if self._open is not None and self._open.epoch == epoch:
-            captured, self._open = self._open.captured, None
+            captured, self._open = self._open, None
             captured.drop()
             self._carried += captured.precommits
         return self._seal(epoch)
@@ -339,8 +322,8 @@ class Task:
             self._advance(entry, first)
             return True
         self._process(entry.edge, first)
-        self._wires.processed(entry.edge, entry.sender, first)
-        self._wires.credit(entry.edge, entry.sender, owed)
+        self._exchanges.processed(entry.edge, entry.sender, first)
+        self._exchanges.credit(entry.edge, entry.sender, owed)
         return True
 
     def _is_held(self, entry: InputChannel) -> bool:
@@ -348,11 +331,11 @@ class Task:
         return entry.spill_limit > 0 and entry.channel in self._gate.blocked_channels
 
     def _hold(self, entry: InputChannel) -> None:
-        self._wires.credit(entry.edge, entry.sender, entry.credit_early())
+        self._exchanges.credit(entry.edge, entry.sender, entry.credit_early())
 
     def _process(self, edge: int, rows: BatchOrFrame) -> None:
         began = time.perf_counter()
-        self.chain.push(self._heads[edge], self._wires.decode(edge, rows))
+        self.chain.push(self._heads[edge], self._exchanges.decode(edge, rows))
         self.spent.busy += time.perf_counter() - began
 
     def _advance(self, entry: InputChannel, watermark: Watermark) -> None:
@@ -398,8 +381,8 @@ class Task:
             match action:
                 case TakeSnapshot() as snapshot:
                     self._snapshot(snapshot, since)
-                case CompleteSnapshot(epoch=epoch):
-                    self._complete(epoch)
+                case CompleteSnapshot():
+                    self._complete()
         if self._gate.mode is CheckpointMode.UNALIGNED and self._open is not None:
             # Queued barriers count as soon as their epoch is captured.
             epoch = self._open.epoch
@@ -407,20 +390,6 @@ class Task:
                 marker = entry.find_barrier(epoch)
                 if marker is not None and self._gate.epochs_logging(entry.channel) == epoch:
                     self._pass_barrier(entry.channel, marker)
-
-    def _complete(self, epoch: int) -> None:
-        opened, self._open = self._capturing, None
-        captured, now = opened.captured, time.time()
-        captured.aligning = time.monotonic() - opened.since
-        captured.spans.append(PhaseSpan("align", now - captured.aligning, now, self.segment.heads[0]))
-        hit("align.complete")
-        self._session.on_captured(self.segment, epoch, captured)
-
-    @property
-    def _capturing(self) -> OpenSnapshot:
-        if self._open is None:
-            raise Bug(f"segment {self.segment.heads[0]} captures no epoch")
-        return self._open
 
     def _snapshot(self, snapshot: TakeSnapshot, since: float) -> None:
         """Capture the chain. ``since``: when the first barrier arrived, if before now."""
@@ -430,10 +399,19 @@ class Task:
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
         uploads = [self._timed(name, backend.snapshot, Epoch(epoch)) for name, backend in self.parts.backends.items()]
-        timers = pending_timers(self.parts.backends)
+        timers = {name: backend.pending_timers() for name, backend in self.parts.backends.items()}
         counts = self.chain.counts.plus(RecordCounts())
-        captured = ChainSnapshot(positions, uploads, self._seal(epoch), counts, timers)
-        opened = self._open = OpenSnapshot(epoch, captured, min(since, began), self._log_opener(epoch))
+        open_log = partial(self._session.open_log, self.segment, epoch)
+        captured = self._open = ChainSnapshot(
+            epoch,
+            min(since, began),
+            open_log,
+            positions,
+            uploads,
+            self._seal(epoch),
+            counts,
+            {name: count for name, count in timers.items() if count is not None},
+        )
         for edge, head in self._heads.items():
             self._log(edge, self.chain.list_pending_rows(head))
             captured.has_overdue_request |= self.chain.pass_barrier(head)
@@ -441,7 +419,9 @@ class Task:
             self._log(edge, queue)
         self._log_waiting(epoch)
         for edge in self._tails:
-            opened.log_overtaken(edge, self._wires.send_barrier(edge, epoch, snapshot.unaligned, snapshot.aligned))
+            captured.log_overtaken(
+                edge, self._exchanges.send_barrier(edge, epoch, snapshot.unaligned, snapshot.aligned)
+            )
         captured.blocked = time.monotonic() - began
         ended, head = time.time(), self.segment.heads[0]
         captured.spans.append(PhaseSpan("snapshot", ended - captured.blocked, ended, head))
@@ -458,7 +438,18 @@ class Task:
 
     def _log(self, edge: int, rows: Iterable[BatchOrFrame]) -> None:
         """Add rows to the logs of the epoch that is being captured."""
-        self._capturing.log_received(edge, (self._wires.freeze(edge, part) for part in rows))
+        self._capturing.log_received(edge, (self._exchanges.freeze(edge, part) for part in rows))
 
-    def _log_opener(self, epoch: int) -> Callable[[int, str], InFlightLog]:
-        return lambda edge, name: self._session.open_log(self.segment, edge, epoch, name)
+    def _complete(self) -> None:
+        captured, self._open = self._capturing, None
+        now = time.time()
+        captured.aligning = time.monotonic() - captured.since
+        captured.spans.append(PhaseSpan("align", now - captured.aligning, now, self.segment.heads[0]))
+        hit("align.complete")
+        self._session.on_captured(self.segment, captured)
+
+    @property
+    def _capturing(self) -> ChainSnapshot:
+        if self._open is None:
+            raise Bug(f"segment {self.segment.heads[0]} captures no epoch")
+        return self._open

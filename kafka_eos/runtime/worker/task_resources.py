@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,22 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
 from kafka_eos.abc.source import Reader
-from kafka_eos.abc.state import InFlightRows, StateBackend, StateHandle
+from kafka_eos.abc.state import StateBackend
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
+from kafka_eos.core.ids import Epoch, JobIdentity, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import BroadcastConnectNode, Node, Plan, SinkNode, SourceNode, TimestampsNode, kafka_share
+from kafka_eos.plan import (
+    BroadcastConnectNode,
+    Node,
+    PartialFoldNode,
+    Plan,
+    SinkNode,
+    SourceNode,
+    TimestampsNode,
+    kafka_share,
+)
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange.routing import make_restore_router
@@ -34,52 +42,38 @@ from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
 from kafka_eos.runtime.state.epoch_scratch import SpillStore
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend, open_scratch
-from kafka_eos.runtime.state.restore_progress import ProgressListener, RestoreFetcher, nobody
-from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.runtime.state.restore_progress import ProgressListener, RestoreFetcher
+from kafka_eos.runtime.state.rocksdb_options import StateOptions, spread
+from kafka_eos.runtime.worker.control_messages import StartSession
 from kafka_eos.runtime.worker.source_readers import BootstrapReader, DeferredReader
 
 _UNDER_WAY = "rows under way"
 """Takes the place of an operator's name in the restore progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskSpec:
-    """One subtask's part of a job: plan, settings, storage, identity, first epoch, local directory.
-
-    ``local_dir``: the local directory for the operator of that name, private to the task.
-    """
-
-    plan: Plan
-    settings: Settings
-    storage: CheckpointStorage
-    identity: JobIdentity
-    first: EpochId
-    """Term and epoch of the first rows."""
-    subtask: int
-    parallelism: int
-    local_dir: Callable[[str], Path]
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredCheckpoint:
-    """The state from which all subtasks start: positions, state handles, in-flight rows."""
-
-    positions: Mapping[str, Positions]
-    states: Sequence[StateHandle]
-    in_flight: Sequence[InFlightRows]
-
-
 class SubtaskRuntime:
     """Opens the parts of one subtask in order: ``open_state``, ``open_chain``, connectors. Closes them all."""
 
-    def __init__(self, share: SubtaskSpec, base: RestoredCheckpoint, on_progress: ProgressListener = nobody) -> None:
-        """``on_progress`` hears how far a restore is."""
-        self._share = share
-        self._base = base
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        storage: CheckpointStorage,
+        start: StartSession,
+        local: Sequence[Path],
+        on_progress: ProgressListener,
+    ) -> None:
+        """``local``: directories of this subtask alone. ``on_progress`` is called with the restore progress."""
+        self._plan = plan
+        self._settings = settings
+        self._storage = storage
+        self._start = start
         self._on_progress = on_progress
-        plan, settings = share.plan, share.settings
-        for_them = settings.connector_defaults(kafka_share=kafka_share(plan, settings.kafka_memory))
-        self._job = JobContext(plan.name, share.first.term, for_them, share.identity)
+        # Operators that store data on the local disk.
+        on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFoldNode)]
+        self._local = spread(on_disk, local, start.subtask)
+        defaults = settings.connector_defaults(kafka_share=kafka_share(plan, settings.kafka_memory))
+        self._job = JobContext(plan.name, Term(start.term), defaults, JobIdentity(start.identity))
         self._options = StateOptions.of(**settings.state_options())
         self.backends: dict[str, StateBackend] = {}
         """The state of each stateful operator, by name."""
@@ -103,19 +97,18 @@ class SubtaskRuntime:
         hit("recovery.restored")
 
     def _backend(self, operator: str) -> StateBackend:
-        share, settings = self._share, self._share.settings
-        node = share.plan.node(operator)
+        settings, node = self._settings, self._plan.node(operator)
         of_splits = isinstance(node, TimestampsNode)
         return open_backend(
             "memory" if of_splits else settings.state_backend,
             operator,
-            share.local_dir(operator) / operator,
-            key_group_range(share.subtask, share.parallelism),
-            [handle for handle in self._base.states if handle.operator == operator],
-            share.storage,
+            self._local[operator] / operator,
+            key_group_range(self._start.subtask, self._start.parallelism),
+            [handle for handle in self._start.states if handle.operator == operator],
+            self._storage,
             settings.state_cache_entries,
             options=self._options,
-            local=share.plan.has_local_state(operator),
+            local=self._plan.has_local_state(operator),
             by_split=of_splits,
             copied=isinstance(node, BroadcastConnectNode),
             compared=settings.checkpoint_mode != "at-least-once",
@@ -135,7 +128,7 @@ class SubtaskRuntime:
     ) -> OperatorChain:
         """Open the operators of these nodes."""
         chain = OperatorChain(
-            self._share.plan,
+            self._plan,
             self.backends,
             outputs,
             exchanges,
@@ -144,20 +137,20 @@ class SubtaskRuntime:
             signals=signals,
             pace=pace,
             clock=clock,
-            subtask=self._share.subtask,
+            subtask=self._start.subtask,
             waived=waived,
         )
         self.closing.callback(chain.close)
         return chain
 
     def _scratch(self, operator: str) -> SpillStore:
-        settings, directory = self._share.settings, self._share.local_dir(operator) / f"{operator}.scratch"
+        settings, directory = self._settings, self._local[operator] / f"{operator}.scratch"
         return open_scratch(settings.state_backend, directory, settings.state_cache_entries, self._options)
 
     def context(self, operator: str, number: int, services: Services) -> TaskContext:
         """Return a connector's task context; ``number``: its subtask, unique among the operator's connectors."""
-        share = self._share
-        return TaskContext(self._job, number, share.parallelism, operator, services, share.first.epoch)
+        start = self._start
+        return TaskContext(self._job, number, start.parallelism, operator, services, Epoch(start.first_epoch))
 
     def writer(self, sink: SinkNode, context: TaskContext) -> Writer[Any]:
         writer = sink.sink.writer(context)
@@ -172,36 +165,21 @@ class SubtaskRuntime:
         plain = bootstrap.connector_positions(positions)
         reader = DeferredReader(make, plain) if waits else make(plain)
         self.closing.callback(reader.close)
-        return BootstrapReader(reader, positions) if source.name in self._share.plan.awaited_sources else reader
+        return BootstrapReader(reader, positions) if source.name in self._plan.awaited_sources else reader
 
-    def read_in_flight_rows(
-        self, exchanges: Iterable[Node], scratch: Path, mine: Callable[[int], bool] = lambda number: True
-    ) -> Iterator[tuple[int, str, int, Batch[Any]]]:
-        """Yield the stored in-flight rows of these exchanges, in processing order.
+    def read_in_flight_rows(self, exchanges: Iterable[Node], scratch: Path) -> Iterator[tuple[str, Batch[Any]]]:
+        """Yield the stored in-flight rows of this subtask, in processing order, with the name of their exchange.
 
-        ``mine`` selects frames by number. Raises as ``in_flight_rows.read_rows``.
+        Raises as ``in_flight_rows.read_rows``.
         """
-        share, base = self._share, self._base
-        given = (share.parallelism, base.positions)
-        split = {node.name: make_restore_router(share.plan, node, *given) for node in exchanges}
-        files = [file for part in base.in_flight for file in part.files]
-        stored = RestoreFetcher(_UNDER_WAY, share.storage, files, self._on_progress)
-        for number, name, batch in in_flight.read_rows(share.plan, stored, scratch, base.in_flight, mine):
-            for target, rows in split[name](number, batch):
-                yield number, name, target, rows
+        start = self._start
+        given = (start.parallelism, start.positions)
+        split = {node.name: make_restore_router(self._plan, node, *given) for node in exchanges}
+        files = [file for part in start.in_flight for file in part.files]
+        stored = RestoreFetcher(_UNDER_WAY, self._storage, files, self._on_progress)
+        for number, name, batch in in_flight.read_rows(self._plan, stored, scratch, start.in_flight):
+            yield from ((name, rows) for target, rows in split[name](number, batch) if target == start.subtask)
             stored.count_rows(len(batch))
 
     def close(self) -> None:
         self.closing.close()
-
-
-def list_excluded_splits(plan: Plan, source: str, positions: Positions) -> Collection[SplitId]:
-    """Return the splits of a source that are excluded from its watermark."""
-    connector = next(node.source for node in plan.sources if node.name == source)
-    return connector.list_excluded_splits(bootstrap.connector_positions(positions))
-
-
-def pending_timers(backends: Mapping[str, StateBackend]) -> dict[str, int]:
-    """Return the number of timers at the last snapshot, by operators that set some."""
-    counted = {name: backend.pending_timers() for name, backend in backends.items()}
-    return {name: count for name, count in counted.items() if count is not None}

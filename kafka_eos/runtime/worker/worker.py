@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -19,19 +20,22 @@ from kafka_eos._util.gc_tuning import tune_gc_for_batches
 from kafka_eos._util.thread_dumps import read_own_stacks
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.error_messages import show_error_messages
+from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.runtime.call_counts import count_calls
 from kafka_eos.runtime.program import CodeFingerprint, load_program
+from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.worker.control_messages import (
+    ControlMessage,
     EndSession,
     ReportStacks,
+    RestoreReport,
     SessionEnded,
     StacksReported,
     StartSession,
     WorkerConfig,
 )
 from kafka_eos.runtime.worker.local_state import LocalFirstStorage, find_older_state
-from kafka_eos.runtime.worker.restore_reporter import RestoreReporter
 from kafka_eos.runtime.worker.session import Inbox, OnCaptured, failure, run_session
 from kafka_eos.runtime.worker.worker_connections import WorkerConnections
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
@@ -39,6 +43,9 @@ from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.storage_factory import open_claimed_storage, open_storage
 
 SessionRunner: TypeAlias = Callable[[StartSession], None]
+
+_REPORT_INTERVAL = 0.5
+"""Seconds between two reports of a worker's restore."""
 
 
 class Worker:
@@ -121,13 +128,32 @@ class Worker:
             def open_plan(done: OnCaptured) -> SessionRuntime:
                 directories = [directory / str(start.term) for directory in local]
                 peers = connections.connect_peers(start, is_cancelled)
-                return SessionRuntime(
-                    plan, resolved, local_first, start, directories, start.subtask, peers, done, report_restore
-                )
+                return SessionRuntime(plan, resolved, local_first, start, directories, peers, done, report_restore)
 
             run_session(open_plan, resolved.batch_size, storage, start, connections.send, local, inbox)
 
         return run
+
+
+class RestoreReporter:
+    """A callback that reports restore progress to the supervisor at most twice a second; it raises if cancelled.
+
+    Rule: a report says that the restore has made progress. Without progress there is no report.
+    """
+
+    def __init__(self, send: Callable[[ControlMessage], None], session: int, is_cancelled: Callable[[], bool]) -> None:
+        self._send = send
+        self._session = session
+        self._is_cancelled = is_cancelled
+        self._reported_at = 0.0
+
+    def __call__(self, restored: RestoreProgress) -> None:
+        if self._is_cancelled():
+            raise RestartFromCheckpoint("the restore was cancelled: the attempt has failed elsewhere")
+        now = time.monotonic()
+        if now - self._reported_at >= _REPORT_INTERVAL:
+            self._reported_at = now
+            self._send(RestoreReport(session=self._session, restored=restored))
 
 
 def _open_storage(where: Path | str, start: StartSession) -> JobStorage:

@@ -23,11 +23,12 @@ from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.abc.state import CacheUse, InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.plan import ChainSpec, ForwardNode, PartialFoldNode, Plan, RequestExchangeNode, SinkNode
+from kafka_eos.plan import ChainSpec, ForwardNode, Plan, RequestExchangeNode, SinkNode
+from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange.channels import Exchanges
@@ -36,18 +37,12 @@ from kafka_eos.runtime.operators.event_time import PERIODIC
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.restore_progress import ProgressListener
-from kafka_eos.runtime.state.rocksdb_options import spread
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ProcessingTimeClock, wall_clock
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import StartSession
 from kafka_eos.runtime.worker.segment_task import CountingWriter, Task, TaskParts
-from kafka_eos.runtime.worker.task_resources import (
-    RestoredCheckpoint,
-    SubtaskRuntime,
-    SubtaskSpec,
-    list_excluded_splits,
-)
+from kafka_eos.runtime.worker.task_resources import SubtaskRuntime
 from kafka_eos.runtime.worker.task_stats import (
     EventTimeMetrics,
     OperatorMetrics,
@@ -73,7 +68,6 @@ class SessionRuntime:
         storage: CheckpointStorage,
         start: StartSession,
         local: Sequence[Path],
-        subtask: int,
         peers: Mapping[int, DataSocket],
         done: Callable[[int, Sequence[ChainSnapshot]], None],
         on_progress: ProgressListener,
@@ -91,25 +85,9 @@ class SessionRuntime:
         self._start = start
         self._storage = storage
         self._local = local[0]
-        # Operators that store data on the local disk.
-        on_disk = [node.name for node in plan.nodes if node.stateful or isinstance(node, PartialFoldNode)]
-        self._subtask = subtask
-        self._parallelism = start.parallelism
+        self._subtask, self._parallelism = start.subtask, start.parallelism
         self._done = done
-        self._first = EpochId(Epoch(start.first_epoch), Term(start.term))
-        share = SubtaskSpec(
-            plan,
-            settings,
-            storage,
-            JobIdentity(start.identity),
-            self._first,
-            subtask,
-            start.parallelism,
-            spread(on_disk, local, subtask).__getitem__,
-        )
-        self._opened = SubtaskRuntime(
-            share, RestoredCheckpoint(start.positions, start.states, start.in_flight), on_progress
-        )
+        self._opened = SubtaskRuntime(plan, settings, storage, start, local, on_progress)
         self._since = time.perf_counter()
         self._ticked = 0.0
         """When the clock was looked at, of another one."""
@@ -169,8 +147,8 @@ class SessionRuntime:
         mode, timeout = alignment_of(self._settings, segment, self._plan)
         edges = self.exchanges.edges
         inputs = [entry for name in segment.heads if name in edges for entry in self.exchanges.inputs(name)]
-        first = self._start.first_epoch
-        return Task(segment, parts, inputs, edges, self._first.term, first, mode, timeout, self, self.exchanges)
+        term, first = Term(self._start.term), self._start.first_epoch
+        return Task(segment, parts, inputs, edges, term, first, mode, timeout, self, self.exchanges)
 
     def _deliver(self, edge: int, rows: Batch[Any]) -> None:
         self._by_edge[edge].receive_rows(edge, self._subtask, rows)
@@ -214,13 +192,12 @@ class SessionRuntime:
 
         They may exceed memory, for instance those of a slow loop.
         """
-        for _, name, target, rows in self._opened.read_in_flight_rows(self.exchanges.nodes, self._local / "in-flight"):
-            if target == self._subtask:
-                edge = self.exchanges.edges[name]
-                replay = self._by_edge[edge].restored_rows
-                if edge not in replay:
-                    replay[edge] = self.exchanges.spilling(f"replay-{edge}", edge)
-                replay[edge].append(rows)
+        for name, rows in self._opened.read_in_flight_rows(self.exchanges.nodes, self._local / "in-flight"):
+            edge = self.exchanges.edges[name]
+            replay = self._by_edge[edge].restored_rows
+            if edge not in replay:
+                replay[edge] = self.exchanges.spilling(f"replay-{edge}", edge)
+            replay[edge].append(rows)
         if self._start.in_flight:
             hit("in-flight.replayed")
 
@@ -385,9 +362,10 @@ class SessionRuntime:
     def _waived(self, source: str) -> Collection[str]:
         """Return the splits that are excluded from the watermark."""
         positions = self.readers[source].positions()
-        return (
-            positions.keys() if source in self.excluded_sources else list_excluded_splits(self._plan, source, positions)
-        )
+        if source in self.excluded_sources:
+            return positions.keys()
+        connector = next(node.source for node in self._plan.sources if node.name == source)
+        return connector.list_excluded_splits(bootstrap.connector_positions(positions))
 
     def has_room(self, edge: int) -> bool:
         """Return whether more rows may be produced for this exchange."""
@@ -399,17 +377,17 @@ class SessionRuntime:
             return False
         return local.uncredited < LIMITS.local_channel_entries and self.exchanges.has_room(edge)
 
-    def open_log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> in_flight.InFlightLog:
+    def open_log(self, segment: ChainSpec, epoch: int, edge: int, name: str) -> in_flight.InFlightLog:
         return in_flight.InFlightLog(self._local / f"frames-{segment.index}-{edge}-{epoch}-{name}")
 
     def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:
         self._by_edge[edge].receive_barrier(edge, self._subtask, epoch, aligned)
 
-    def on_captured(self, segment: ChainSpec, epoch: int, captured: ChainSnapshot) -> None:
+    def on_captured(self, segment: ChainSpec, captured: ChainSnapshot) -> None:
         self._parts.append(captured)
         if len(self._parts) == len(self.tasks):
             parts, self._parts = self._parts, []
-            self._done(epoch, parts)
+            self._done(captured.epoch, parts)
 
 
 def alignment_of(settings: Settings, segment: ChainSpec, plan: Plan) -> tuple[CheckpointMode, float]:

@@ -16,7 +16,7 @@ from kafka_eos.embedded.worker_process import read_io_bytes
 from kafka_eos.embedded.worker_startup import RestoreMonitor, WaitDecision, decide_wait
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport
-from kafka_eos.runtime.worker.restore_reporter import RestoreReporter
+from kafka_eos.runtime.worker.worker import RestoreReporter
 from tests.waiting import eventually
 
 TIMEOUT = 10.0
@@ -154,7 +154,7 @@ def test_the_three_that_have_most_left_are_named_and_the_others_counted() -> Non
 
 def test_a_worker_tells_it_at_a_human_rate() -> None:
     said: list[ControlMessage] = []
-    teller = RestoreReporter(said.append, session=3, called_off=lambda: False)
+    teller = RestoreReporter(said.append, session=3, is_cancelled=lambda: False)
 
     for _ in range(1000):
         teller(HALF)
@@ -164,7 +164,7 @@ def test_a_worker_tells_it_at_a_human_rate() -> None:
 
 def test_a_restore_that_is_called_off_ends() -> None:
     said: list[ControlMessage] = []
-    teller = RestoreReporter(said.append, session=3, called_off=lambda: bool(said))
+    teller = RestoreReporter(said.append, session=3, is_cancelled=lambda: bool(said))
     teller(HALF)
 
     with pytest.raises(RestartFromCheckpoint, match="cancelled"):

@@ -91,7 +91,7 @@ def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write
     start = _start()
 
     def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
-        return SessionRuntime(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, told)
+        return SessionRuntime(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], {}, done, told)
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -139,7 +139,7 @@ def test_provenance_that_cannot_be_stored_lets_the_checkpoint_fail_and_goes_with
 
     def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
         return SessionRuntime(
-            pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None
+            pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], {}, done, lambda restored: None
         )
 
     ours, theirs = socket.socketpair()
@@ -179,7 +179,7 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_when_the_session_begins(tmp_
     start = _start(tuple(handles))
 
     def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
-        return SessionRuntime(plan, Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None)
+        return SessionRuntime(plan, Settings(), storage, start, [tmp_path / "1"], {}, done, lambda restored: None)
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -223,7 +223,7 @@ def test_a_session_that_reads_nothing_waits_for_messages_only_when_no_work_is_du
     start = _start(tuple(handles))
 
     def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
-        return SessionRuntime(plan, Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None)
+        return SessionRuntime(plan, Settings(), storage, start, [tmp_path / "1"], {}, done, lambda restored: None)
 
     ours, theirs = socket.socketpair()
     inbox.put(BeginProcessing(session=1))

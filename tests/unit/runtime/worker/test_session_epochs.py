@@ -64,7 +64,7 @@ class SessionThread:
 
         def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
             return SessionRuntime(
-                plan, settings, storage, start, [place / str(start.term)], 0, {}, done, lambda restored: None
+                plan, settings, storage, start, [place / str(start.term)], {}, done, lambda restored: None
             )
 
         ours, theirs = socket.socketpair()

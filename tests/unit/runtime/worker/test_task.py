@@ -260,7 +260,7 @@ class TargetChain:
 
 @dataclass
 class Subtask:
-    """One worker: see ``TaskSession`` and ``TaskExchanges``."""
+    """One worker: see ``TaskSession`` and ``Exchanges``."""
 
     cluster: Subtasks
     number: int
@@ -282,7 +282,7 @@ class Subtask:
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
-        rest = (Term(1), 1, self.mode, self.aligned_timeout, self, self)
+        rest: Any = (Term(1), 1, self.mode, self.aligned_timeout, self, self)
         inputs = [*(self.input(KEY, sender) for sender in range(SUBTASKS)), self.input(STAY, self.number)]
         backends: Any = {"state": self}
         self.writer = Writing()
@@ -354,7 +354,7 @@ class Subtask:
     def has_room(self, edge: int) -> bool:
         return self.cluster.random.random() < 0.8
 
-    def open_log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> Any:
+    def open_log(self, segment: ChainSpec, epoch: int, edge: int, name: str) -> Any:
         self.logs.append((segment.index, epoch, Logged()))
         return self.logs[-1][-1]
 
@@ -377,12 +377,12 @@ class Subtask:
     def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:
         self.tasks[1].receive_barrier(edge, self.number, epoch, aligned)
 
-    def on_captured(self, segment: ChainSpec, epoch: int, captured: ChainSnapshot) -> None:
-        assert (segment.index, epoch) not in self.done
-        self.done[segment.index, epoch] = captured
+    def on_captured(self, segment: ChainSpec, captured: ChainSnapshot) -> None:
+        assert (segment.index, captured.epoch) not in self.done
+        self.done[segment.index, captured.epoch] = captured
         if segment is TARGET:
             self.prepare(captured.precommits)
-            self.prepared_at[epoch] = list(self.prepared)
+            self.prepared_at[captured.epoch] = list(self.prepared)
 
     def prepare(self, precommits: Any) -> None:
         for precommit in precommits:
@@ -649,7 +649,7 @@ def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again
 
 def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() -> None:
     cluster = Subtasks(CheckpointMode.UNALIGNED, 0.0, 0)
-    around = cluster.subtasks[0]
+    around: Any = cluster.subtasks[0]
     mixed = ChainSpec(1, ("in", "key"), (), ("in", "key", "out"))
     readers: Any = {"in": Counting(0)}
     chain: Any = TargetChain(around)
