@@ -2,8 +2,9 @@
 
 ``protocol.attempt`` decides. Here everything that happens (worker messages, finished commits, stop requests) arrives in
 one queue, is handled by one thread, and becomes an event of the state machine; then the resulting actions are executed.
-Calls that may wait for a server run on other threads (``background_commits``), so that an outage does not block the
-supervisor.
+Calls that may wait for a server run on other threads (``background_work``), so that an outage does not block the
+supervisor. An epoch passes from top to bottom: ``_trigger``, the acknowledgements in ``_on_message``, ``_decide``,
+``_commit``, ``_notify``.
 Rule: actions are executed in order, and an action that fails ends the attempt.
 """
 
@@ -13,6 +14,7 @@ import math
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import RetryInterrupted
@@ -24,13 +26,14 @@ from kafka_eos.core.errors import (
     Fatal,
     InputLost,
     RestartFromCheckpoint,
+    Retryable,
     WorkersChanged,
 )
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.ack_collector import EpochAcks
-from kafka_eos.embedded.background_commits import BackgroundWork
+from kafka_eos.embedded.background_work import BackgroundWork
 from kafka_eos.embedded.supervisor_events import (
     BackgroundDone,
     BackgroundFailed,
@@ -56,7 +59,7 @@ from kafka_eos.protocol.events import AttemptEvent
 from kafka_eos.protocol.quiescence import FrameCounts
 from kafka_eos.protocol.split_assignment import select_positions
 from kafka_eos.protocol.watermark_alignment import AlignmentRounds, SlowestSplits
-from kafka_eos.runtime.epoch_reports import RestorePoint, commit_metrics
+from kafka_eos.runtime.epoch_reports import CommitResult, RestorePoint, commit_metrics
 from kafka_eos.runtime.worker import control_messages as control
 from kafka_eos.runtime.worker.control_messages import (
     AcknowledgeCheckpoint,
@@ -101,7 +104,6 @@ class AttemptRunner:
         meets: Mapping[str, Collection[str]],
         following: Collection[str],
         request_handler: RequestHandler,
-        worker_timeout: float,
     ) -> None:
         """Create the runner of one attempt. ``meets``, ``following``: see ``plan.Graph``."""
         now = time.monotonic()
@@ -112,7 +114,7 @@ class AttemptRunner:
         self._observe = observe
         self._ends = ends
         self._request_handler = request_handler
-        self._worker_timeout, self._session = worker_timeout, resumed.term.n
+        self._worker_timeout, self._session = policy.stall_timeout, resumed.term.n
         held = bootstrap.WaitingSources.at_start(meets, following, resumed.positions)
         self._attempt = Attempt.of(
             policy,
@@ -124,15 +126,17 @@ class AttemptRunner:
         )
         self._meets, self._waiting_sources = meets, held
         self._publish_waiting(resumed.positions)
-        self._preparation = RestoreMonitor(self._crew.workers, worker_timeout, now)
+        self._preparation = RestoreMonitor(self._crew.workers, self._worker_timeout, now)
         self._answers = EpochAcks()
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
+        self._committed = CommitResult()
+        """The result of the last commit."""
         self._metrics: dict[int, WorkerMetrics] = {}
         self._looked_at, self._reported_hung = now, frozenset[int]()
         self._drift = AlignmentRounds(SlowestSplits.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
-        self._background = BackgroundWork(coordinator, self._session, pool.events, observe)
+        self._background = BackgroundWork(self._session, pool.events)
         self._ended: JobOutcome | None = None
 
     @property
@@ -310,15 +314,15 @@ class AttemptRunner:
             case do.AbortEpoch():
                 self._abort(action)
             case do.VerifyInput(epoch):
-                self._background.verify_input(epoch, self._copy_known())
+                self._background.submit(partial(self._verify_input, epoch, self._copy_known()))
             case do.DecideEpoch():
                 self._decide(action)
             case do.CommitEpoch():
-                self._background.commit(self._manifest)
+                self._background.submit(partial(self._commit, self._manifest))
             case do.NotifyCommit(epoch, seconds):
                 self._notify(epoch, seconds)
             case do.RunCleanup(find_leftovers):
-                self._background.clean_up(find_leftovers)
+                self._background.submit(partial(self._clean_up, find_leftovers))
             case do.PauseSources():
                 self._crew.broadcast(control.PauseReading(session=self._session))
             case do.RequestCounts(number):
@@ -326,7 +330,7 @@ class AttemptRunner:
             case do.ResumeSources():
                 self._crew.broadcast(control.ResumeReading(session=self._session))
             case do.DiscoverSplits():
-                self._background.discover(self._copy_known())
+                self._background.search(partial(self._discover, self._copy_known()))
             case do.ReplaceAttempt(why, suspects) if suspects:
                 for subtask in sorted(suspects):
                     self._report_hung_worker(subtask, time.monotonic())
@@ -392,14 +396,33 @@ class AttemptRunner:
         if self._meets:
             self._observe("tables", waiting=bootstrap.awaited_sources(self._meets, positions))
 
+    def _commit(self, manifest: Manifest) -> SupervisorEvent:
+        """Let the sinks commit a decided epoch. Runs in the background."""
+        self._committed = self._coordinator.epochs.commit(manifest)
+        for failed in self._coordinator.sources.report_offsets(manifest):
+            self._observe("notice", text=failed)
+        return BackgroundDone(self._session, facts.EpochCommitted(manifest.id))
+
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest
-        self._observe("committed", seconds=seconds, **commit_metrics(manifest, self._background.finished))
+        self._observe("committed", seconds=seconds, **commit_metrics(manifest, self._committed))
         self._crew.broadcast(control.NotifyCheckpointCommitted(session=self._session, epoch=epoch))
         # Answer last: the calls above may end the attempt, and the next attempt would not know about an answered stop.
         self._request_handler.on_committed(manifest)
         if self._pool.has_more_workers() and self._attempt.phase is Phase.RUNNING:
             raise WorkersChanged("more workers have connected: the next attempt divides the work among all of them")
+
+    def _clean_up(self, find_leftovers: bool) -> SupervisorEvent:
+        """Delete files that no checkpoint references, and abort output that workers of earlier terms have opened, if
+        asked to. Runs in the background.
+        """
+        if find_leftovers:
+            try:
+                self._coordinator.abort_late_leftovers()
+            except Retryable as error:
+                self._observe("notice", text=f"could not look for left-over output: {error}")
+        self._coordinator.drop_old_epochs()
+        return BackgroundDone(self._session, facts.CleanupFinished())
 
     def _end(self, how: JobOutcome) -> None:
         if how is JobOutcome.CANCELLED:
@@ -414,7 +437,22 @@ class AttemptRunner:
         assert self._decided is not None  # DecideEpoch precedes CommitEpoch, and that NotifyCommit
         return self._decided
 
-    # ------------------------------------------------------------ splits
+    # ------------------------------------------------------------ input
+
+    def _verify_input(self, epoch: EpochId, read: Mapping[str, Positions]) -> SupervisorEvent:
+        """Check that no input was replaced. Runs in the background."""
+        try:
+            self._coordinator.sources.ensure_same_input(read)
+        except InputLost as error:
+            return BackgroundDone(self._session, facts.InputLossFound(error.cause, str(error)))
+        return BackgroundDone(self._session, facts.InputVerified(epoch))
+
+    def _discover(self, known: Mapping[str, Positions]) -> SupervisorEvent:
+        """Look for splits that are not known yet. Runs in the background."""
+        try:
+            return SplitsDiscovered(self._session, self._coordinator.sources.discover_splits(known))
+        except InputLost as error:
+            return BackgroundDone(self._session, facts.InputLossFound(error.cause, str(error)))
 
     def _copy_known(self) -> dict[str, Positions]:
         """Return the positions for another thread."""

@@ -12,14 +12,14 @@ import logging
 import os
 import queue
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
-from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool, WorkerTask
 from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
@@ -32,32 +32,6 @@ _STACKS = 2.5
 """Most seconds until a worker has sent its stacks, which the worker itself waits for 2 seconds."""
 _LOG = logging.getLogger(__name__)
 _hello = msgspec.msgpack.Decoder(WorkerHello)
-
-
-class WorkerTask(ABC):
-    """The place in which a launched worker runs: a process, or a task of a cluster."""
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool: ...
-
-    @property
-    def is_placed(self) -> bool:
-        """Return whether it has a place to run."""
-        return True
-
-    @property
-    @abstractmethod
-    def io_bytes(self) -> int:
-        """Return the bytes that it has read and written; 0 if unknown."""
-
-    @abstractmethod
-    def describe_end(self) -> str | None:
-        """Return how it ended, such as "was killed by signal 9"; None if it runs. Waits for an end that is near."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """End it, as far as that is possible from here."""
 
 
 class RemoteWorker(WorkerHandle):

@@ -161,7 +161,6 @@ class Supervisor:
             self._plan.prerequisites,
             self._plan.deferred_sources,
             self._job_master.new_request_handler,
-            settings.worker_timeout,
         )
         if self._job_master.stop_requested.is_set():
             self._wake()  # an earlier attempt received the stop request, and could not finish

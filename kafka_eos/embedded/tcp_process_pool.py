@@ -15,41 +15,14 @@ import msgspec
 from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
-from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask
-from kafka_eos.embedded.worker_process import (
-    ENDING,
-    ChildProcess,
-    allow_open_files,
-    read_io_bytes,
-    remove_local_state,
-)
+from kafka_eos.embedded.remote_workers import RemotePool
+from kafka_eos.embedded.worker_process import ChildProcess, allow_open_files, remove_local_state
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.worker.control_messages import WorkerConfig
 from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
 
 ENVIRONMENT: Final = "KAFKA_EOS_WORKER_HOST"
 _ANY_PORT: Final = range(1)
-
-
-class ChildTask(WorkerTask):
-    """A worker in a child process."""
-
-    def __init__(self, process: ChildProcess) -> None:
-        self._process = process
-
-    @property
-    def alive(self) -> bool:
-        return self._process.alive
-
-    @property
-    def io_bytes(self) -> int:
-        return read_io_bytes(self._process.pid)
-
-    def describe_end(self) -> str | None:
-        return self._process.wait(ENDING)
-
-    def kill(self) -> None:
-        self._process.kill()
 
 
 class TcpProcessPool(RemotePool):
@@ -66,7 +39,7 @@ class TcpProcessPool(RemotePool):
         allow_open_files(self._settings.parallelism)
         super().start_workers()
 
-    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
+    def launch(self, subtask: int, ticket: WorkerTicket) -> ChildProcess:
         file = open_memory_file(msgspec.json.encode(ticket))
         try:
             process = ChildProcess(self._app, subtask, self._config, "tcp", file)
@@ -78,7 +51,7 @@ class TcpProcessPool(RemotePool):
             self.on_task_ended(ticket.number)
 
         threading.Thread(target=watch, daemon=True, name=f"exit-{subtask}").start()
-        return ChildTask(process)
+        return process
 
     def drop_local_state(self) -> None:
         remove_local_state(self._settings, self._job)

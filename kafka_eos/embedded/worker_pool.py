@@ -29,6 +29,32 @@ class WorkerDied(ProcessLost):
         self.workers = frozenset(workers)
 
 
+class WorkerTask(ABC):
+    """The place in which a launched worker runs: a process, or a task of a cluster."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool: ...
+
+    @property
+    def is_placed(self) -> bool:
+        """Return whether it has a place to run."""
+        return True
+
+    @property
+    @abstractmethod
+    def io_bytes(self) -> int:
+        """Return the bytes that it has read and written; 0 if unknown."""
+
+    @abstractmethod
+    def describe_end(self) -> str | None:
+        """Return how it ended, such as "was killed by signal 9"; None if it runs. Waits for an end that is near."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it, as far as that is possible from here."""
+
+
 class WorkerHandle(ABC):
     """One worker of a pool. ``number`` identifies it there, whatever process it runs in."""
 

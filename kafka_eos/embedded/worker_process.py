@@ -26,7 +26,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.supervisor_events import SupervisorEvent, WorkerExited, WorkerMessage
-from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool, WorkerTask
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.worker.control_messages import ControlMessage, WorkerConfig, receive_as_supervisor, send
 
@@ -54,7 +54,7 @@ def allow_open_files(parallelism: int) -> None:
         )
 
 
-class ChildProcess:
+class ChildProcess(WorkerTask):
     """A process that runs one worker on this machine. ``control``: see ``worker_main``.
 
     ``environment``: its environment variables, by default those of this process.
@@ -86,6 +86,13 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def io_bytes(self) -> int:
+        return read_io_bytes(self.pid)
+
+    def describe_end(self) -> str | None:
+        return self.wait(ENDING)
 
     def wait(self, seconds: float | None = None) -> str | None:
         """Wait for the end of the process. Return how it ended, or None if it still runs then."""
@@ -183,14 +190,14 @@ class WorkerProcess(WorkerHandle):
 
     @property
     def io_bytes(self) -> int:
-        return read_io_bytes(self.pid)
+        return self._process.io_bytes
 
     def send(self, message: ControlMessage, sockets: Sequence[socket.socket] = ()) -> None:
         try:
             send(self._sock, message, sockets)
         except OSError as error:
             # Usually it has exited, and its exit status is available shortly after.
-            how = self._process.wait(ENDING) or f"cannot be reached: {error}"
+            how = self._process.describe_end() or f"cannot be reached: {error}"
             raise WorkerDied(f"worker {self.pid} {how}", [self.number]) from error
 
     def stacks(self) -> str:

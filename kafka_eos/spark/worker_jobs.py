@@ -19,9 +19,9 @@ import msgspec
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef, Term
-from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask
+from kafka_eos.embedded.remote_workers import RemotePool
 from kafka_eos.embedded.supervisor_events import PoolFailed
-from kafka_eos.embedded.worker_pool import MakeStart
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerTask
 from kafka_eos.embedded.worker_process import ENDING
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.worker.control_messages import StartSession, WorkerConfig

@@ -18,9 +18,9 @@ import pytest
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
-from kafka_eos.embedded.remote_workers import WorkerTask
 from kafka_eos.embedded.supervisor import Supervisor
 from kafka_eos.embedded.tcp_process_pool import ENVIRONMENT, TcpProcessPool
+from kafka_eos.embedded.worker_pool import WorkerTask
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.transport.data_socket import DataSocket

@@ -128,7 +128,7 @@ FILES: Mapping[str, Sequence[str]] = {
     "kafka_eos/coordination/heartbeats.py": (f"{_UNIT}/coordination/test_job_status.py",),
     "kafka_eos/coordination/job_status.py": (f"{_UNIT}/coordination/test_job_status.py",),
     "kafka_eos/runtime/worker/watermark_alignment.py": ("tests/unit/protocol/test_watermark_alignment.py",),
-    "kafka_eos/embedded/background_commits.py": (f"{_UNIT}/audit/test_ledger_provenance.py",),
+    "kafka_eos/embedded/background_work.py": (f"{_UNIT}/audit/test_ledger_provenance.py",),
     "kafka_eos/runtime/operators/event_time.py": (f"{_UNIT}/coordination/test_event_times.py",),
     "connectors/_shared/plain_rows.py": (f"{_CONTRACT}/test_file_source.py", f"{_CONTRACT}/test_file_formats.py"),
     "connectors/polling_source.py": (f"{_CONTRACT}/test_polling_source.py",),

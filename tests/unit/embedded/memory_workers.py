@@ -231,10 +231,9 @@ class MemoryAttempt:
         self.ends: Mapping[str, Positions] | None = None
         self.meets: Mapping[str, Collection[str]] = {}
         self.following: Collection[str] = ()
-        self.worker_timeout = 60.0
         subtasks = frozenset(range(workers))
         given = {"cadence": Cadence(10.0, 0.0, 30.0), "tolerated_failures": 3, "discovery_interval": 1e9, **policy}
-        self.policy = AttemptPolicy(subtasks=subtasks, stall_timeout=self.worker_timeout, **given)
+        self.policy = AttemptPolicy(subtasks=subtasks, stall_timeout=60.0, **given)
         self._steps: list[Step] = []
         self._waits = 0
 
@@ -261,7 +260,6 @@ class MemoryAttempt:
             self.meets,
             self.following,
             RequestHandler(self.requests, savepoints),
-            self.worker_timeout,
         )
 
     def start_from(self, positions: Mapping[str, Positions]) -> None:

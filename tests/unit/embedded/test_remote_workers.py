@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from kafka_eos.embedded import remote_workers
-from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask, deal_subtasks
+from kafka_eos.embedded.remote_workers import RemotePool, deal_subtasks
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
-from kafka_eos.embedded.worker_pool import WorkerDied
+from kafka_eos.embedded.worker_pool import WorkerDied, WorkerTask
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, dial
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import (
