@@ -15,9 +15,9 @@ from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_
 from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.identity import load_newest_manifest
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.ownership import load_newest_manifest
 from kafka_eos.coordination.recovery import NothingDecided
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Term

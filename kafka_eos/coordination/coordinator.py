@@ -17,13 +17,12 @@ from pathlib import Path
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import StagedOutput
 from kafka_eos.abc.context import JobContext
-from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
 from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.coordination.epochs import EpochCommitter, EpochManager
 from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.coordination.ownership import Ownership, load_newest_manifest
 from kafka_eos.coordination.recovery import NothingDecided, Recovery, StartOptions
 from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.coordination.sources import SourceCoordinator
@@ -114,7 +113,7 @@ class Coordinator:
         If a sink needs a change, sources that have read nothing are looked up too: recovery, which would report what
         they lack, is not reached.
         """
-        newest = identities.load_newest_manifest(self._storage, self._plan.name)
+        newest = load_newest_manifest(self._storage, self._plan.name)
         known_in = frozenset(() if newest is None else newest.registered_in)
         try:
             notices = self._outputs.check(replace(self._context, written_scopes=known_in))

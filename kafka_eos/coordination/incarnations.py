@@ -42,10 +42,10 @@ class IncarnationRegistry:
         committers: Mapping[str, Committer],
         patience: Retrier,
         home: str,
-        dependencies: DependencyMonitor | None = None,
+        dependencies: DependencyMonitor,
     ) -> None:
         self._patience, self._home = patience, home
-        self._dependencies = dependencies or DependencyMonitor()
+        self._dependencies = dependencies
         # A sink with a weaker guarantee needs neither a registration nor the permission for one.
         exact = [s.sink for s in plan.sinks if s.sink.guarantee is Guarantee.EXACTLY_ONCE]
         found = {scope: committers[scope] for scope in dict.fromkeys(sink.scope(ctx) for sink in exact)}
@@ -95,7 +95,7 @@ class IncarnationRegistry:
         ctx: JobContext,
         successor_of: Collection[JobIdentity],
         take_over: bool,
-        not_before: SavepointEpoch | None = None,
+        not_before: SavepointEpoch | None,
     ) -> list[str]:
         """Register a new incarnation and retire those that it replaces. Return the names of the aborted output.
 
@@ -139,7 +139,7 @@ class IncarnationRegistry:
         ctx: JobContext,
         successor_of: Collection[JobIdentity],
         take_over: bool,
-        not_before: SavepointEpoch | None = None,
+        not_before: SavepointEpoch | None,
     ) -> StartAdmitted:
         """Check whether this incarnation may start, without changing anything. Raise the same errors as
         ``begin_new``.

@@ -19,13 +19,17 @@ from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.abc.state import InFlightRows, StateHandle
-from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.epochs import EpochCommitter, EpochManager
 from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.coordination.ownership import (
+    Ownership,
+    list_identities,
+    load_identity_record,
+    new_identity_record,
+)
 from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.coordination.state_files import Reporter, StateFiles
@@ -71,10 +75,10 @@ class StartOptions:
     committed after the savepoint may be repeated.
     """
 
-    start_from: Path | None = None
-    take_over: bool = False
-    allow_dropped: bool = False
-    allow_repeated: bool = False
+    start_from: Path | None
+    take_over: bool
+    allow_dropped: bool
+    allow_repeated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +123,6 @@ class Recovery:
         self.history.append_event("recovered", epoch=manifest.epoch, term=term.n, identity=identity.text)
         return RestorePoint(identity, term, manifest.id, self.ownership.next_number, states, positions, in_flight)
 
-    def _start_first_time(self, successor_of: frozenset[JobIdentity]) -> Manifest:
-        return FirstStart(
-            self.plan,
-            self.storage,
-            self.ownership,
-            self.incarnations,
-            self.inputs,
-            self.epochs,
-            self.history,
-            successor_of,
-            self.options,
-        ).begin()
-
     # ------------------------------------------------------------ decided epochs
 
     def complete(self, after: Term | None = None) -> Manifest | NothingDecided:
@@ -140,8 +131,8 @@ class Recovery:
         ``after``: the term of this process; Fenced if another process has claimed one since.
         Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted on a stop.
         """
-        known = identities.load(self.storage, self.ownership.job)
-        self.ownership.identity = known or identities.new(self.ownership.job)
+        known = load_identity_record(self.storage, self.ownership.job)
+        self.ownership.identity = known or new_identity_record(self.ownership.job)
         facts = self.ownership.take_term(Term(0), after)
         resumption = resolve(facts, self.ownership.term)
         # Check this first: a newer term may have deleted records while they were listed.
@@ -167,7 +158,7 @@ class Recovery:
                 )
             case NoDecidedEpoch():
                 return NothingDecided(
-                    identities.of_terms(self.storage, self.ownership.job, facts.claims - {self.ownership.term})
+                    list_identities(self.storage, self.ownership.job, facts.claims - {self.ownership.term})
                 )
             case NewestCommitted(newest=newest):
                 manifest = self._settled(newest)
@@ -310,55 +301,35 @@ class Recovery:
         self.stored.ensure_intact(resumed.base, records.index_files(resumed.states, resumed.in_flight), report_progress)
         hit("recovery.verified")
 
+    # ------------------------------------------------------------ a first start
+    #
+    # A start without decided epochs: it looks for other incarnations, and decides epoch 0.
+    #
+    # Rule: a start that is refused has decided nothing, and removes its own registration.
 
-# ---------------------------------------------------------------- a first start
-#
-# A start without decided epochs: it looks for other incarnations, and decides epoch 0.
-#
-# Rule: a start that is refused has decided nothing, and removes its own registration.
-
-
-@dataclass(frozen=True, slots=True)
-class FirstStart:
-    """The first start of a job.
-
-    ``successor_of``: earlier starts in this directory that have decided nothing.
-    """
-
-    plan: Plan
-    storage: JobStorage
-    ownership: Ownership
-    incarnations: IncarnationRegistry
-    inputs: SourceCoordinator
-    epochs: EpochManager
-    history: History
-    successor_of: frozenset[JobIdentity]
-    options: StartOptions
-
-    def begin(self) -> Manifest:
+    def _start_first_time(self, earlier: frozenset[JobIdentity]) -> Manifest:
         """Decide epoch 0, the start positions, before anything is read.
 
-        The base record is written first: a decision of an earlier start in this directory must not be valid once its
-        incarnation is ended here.
+        ``earlier``: earlier starts in this directory, which have decided nothing. The base record is written first: a
+        decision of one of them must not be valid once its incarnation is ended here.
         """
         start_from = self.options.start_from
         self.ownership.write_base(None, "first start" if start_from is None else f"first start, from {start_from}")
         if start_from is not None:
-            return self._begin_from(origin.SavepointStart.read(start_from))
-        self._enter(frozenset(), None)
+            return self._start_from_savepoint(origin.SavepointStart.read(start_from), earlier)
+        self._enter(earlier, earlier, None)
         self.storage.delete(paths.ORIGIN)  # written by a start with a savepoint that did not decide epoch 0
         positions = self.inputs.resolve_positions({source.name: None for source in self.plan.sources})
-        return self._first(EpochContents(positions, (), ()))
+        return self._decide_first(EpochContents(positions, (), ()))
 
-    def _begin_from(self, start: origin.SavepointStart) -> Manifest:
+    def _start_from_savepoint(self, start: origin.SavepointStart, earlier: frozenset[JobIdentity]) -> Manifest:
         """Decide epoch 0 with the positions and the state of a savepoint."""
         savepoint, what = start.savepoint, f"savepoint {start.path}"
         not_before = None if self.options.allow_repeated else start.epoch
+        successor_of = start.successor_of | earlier
         origin.drop_unused(self.history, self.options.allow_dropped, what, start.find_unused(self.plan))
-        with self._withdrawn_if_refused():
-            self.incarnations.check_admission(
-                self.ownership.context, start.successor_of | self.successor_of, self.options.take_over, not_before
-            )
+        with self._withdrawn_if_refused(earlier):
+            self.incarnations.check_admission(self.ownership.context, successor_of, self.options.take_over, not_before)
         states, in_flight = start.import_files(self.storage, self.plan)
         origin.ensure_tables_come_first(self.plan, savepoint.sources, in_flight)
         origin.ensure_joins_know_their_tables(self.plan, savepoint.sources, states)
@@ -367,24 +338,28 @@ class FirstStart:
         if self.ownership.term <= Term(savepoint.term):
             self.ownership.take_term(Term(savepoint.term))
             self.ownership.write_base(None, f"first start, from {what}")
-        self._enter(
-            start.successor_of, not_before
-        )  # the savepoint is valid now, so the incarnation that wrote it ends here
+        # The savepoint is valid now, so the incarnation that wrote it ends here.
+        self._enter(earlier, successor_of, not_before)
         names, known = [source.name for source in self.plan.sources], savepoint.sources
         positions = self.inputs.resolve_positions({name: known.get(name) for name in names})
-        return self._first(EpochContents(positions, states, (), in_flight), savepoint=savepoint.id)
+        return self._decide_first(EpochContents(positions, states, (), in_flight), savepoint=savepoint.id)
 
-    def _enter(self, successor_of: frozenset[JobIdentity], not_before: SavepointEpoch | None) -> None:
+    def _enter(
+        self,
+        earlier: frozenset[JobIdentity],
+        successor_of: frozenset[JobIdentity],
+        not_before: SavepointEpoch | None,
+    ) -> None:
         """Register this incarnation. Raise ConfigError if another incarnation of the job's name may still run."""
-        with self._withdrawn_if_refused():
+        with self._withdrawn_if_refused(earlier):
             ended = self.incarnations.begin_new(
-                self.ownership.context, successor_of | self.successor_of, self.options.take_over, not_before
+                self.ownership.context, successor_of, self.options.take_over, not_before
             )
         if ended:
             self.history.append_event("took-over", term=self.ownership.term.n, count=len(ended), names=list(ended[:20]))
 
     @contextmanager
-    def _withdrawn_if_refused(self) -> Iterator[None]:
+    def _withdrawn_if_refused(self, earlier: frozenset[JobIdentity]) -> Iterator[None]:
         """Remove this start's registration if it is refused, because one left behind would block every later start.
 
         The registration is of this start alone: no other start uses its identity. Registrations of earlier starts in
@@ -393,11 +368,11 @@ class FirstStart:
         try:
             yield
         except (ConfigError, Fenced):
-            self.incarnations.deregister(self.ownership.context, {self.ownership.identity.id, *self.successor_of})
+            self.incarnations.deregister(self.ownership.context, {self.ownership.identity.id, *earlier})
             self.ownership.ensure_owner()  # the other incarnation may be a newer supervisor of this directory
             raise
 
-    def _first(self, acked: EpochContents, **facts: Json) -> Manifest:
+    def _decide_first(self, acked: EpochContents, **facts: Json) -> Manifest:
         began: dict[str, Json] = {
             name: {str(split): at for split, at in splits.items()} for name, splits in acked.positions.items()
         }

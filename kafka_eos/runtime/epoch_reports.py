@@ -29,7 +29,7 @@ class RestorePoint:
     first_epoch: Epoch
     states: tuple[StateHandle, ...]
     positions: Mapping[str, Positions]
-    in_flight: tuple[InFlightRows, ...] = ()
+    in_flight: tuple[InFlightRows, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import SupportsLossCheck
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
-from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
 from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.state_files import StateFiles
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
 from kafka_eos.core.ids import EpochId, Term
@@ -110,7 +110,7 @@ class World:
         )
 
     def prepared(self, epoch: EpochId, value: str, subtask: int = 0) -> tuple[Committable, ...]:
-        job = replace(identities.build_context(LocalStorage(self.root), JOB, {}), term=epoch.term)
+        job = replace(Ownership(LocalStorage(self.root), JOB, {}).load_identity(), term=epoch.term)
         writer = self.sink.writer(TaskContext(job, subtask, 2, "sums"))
         origin = ListOrigin("sums", "numbers", 0, 0, [value])
         writer.write(Batch(values=[value], origin_rows=range(1), origin=origin))

@@ -16,11 +16,10 @@ from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
-from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.coordination.ownership import Ownership, list_identities, load_newest_manifest, new_identity_record
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
@@ -73,7 +72,7 @@ def decided(coordinator: Coordinator, sink: MemorySink, *values: int) -> Manifes
 
 def died(storage: LocalStorage) -> JobIdentity:
     """A start of the directory takes its term, and dies before it has decided anything. Which incarnation it was."""
-    identity = identities.new("orders").id
+    identity = new_identity_record("orders").id
     terms.claim(storage, "orders", Term(0), identity)
     return identity
 
@@ -102,7 +101,7 @@ def test_a_manifest_of_another_incarnation_is_not_believed(on: Made, tmp_path: P
     """Somebody has copied one directory into another."""
     on("a").recovery.restore()
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
-    records.publish(LocalStorage(tmp_path / "a" / "orders"), identities.new("orders"))
+    records.publish(LocalStorage(tmp_path / "a" / "orders"), new_identity_record("orders"))
 
     with pytest.raises(CorruptCheckpoint, match=r"was decided by incarnation [0-9a-f]{12} of job 'orders'.*mixed"):
         on("a").recovery.restore()
@@ -404,12 +403,12 @@ def test_who_died_between_the_decision_and_its_identity_is_recognised(
 
 def test_the_newest_epoch_is_that_of_the_highest_number(on: Made, sink: MemorySink, tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "a" / "orders")
-    assert identities.load_newest_manifest(storage, "orders") is None
+    assert load_newest_manifest(storage, "orders") is None
     running = on("a")
     running.recovery.restore()
     for _ in range(11):
         running.epochs.commit(manifest := decided(running, sink, 1))
-        assert identities.load_newest_manifest(storage, "orders") == manifest
+        assert load_newest_manifest(storage, "orders") == manifest
 
 
 def test_the_starts_before_one_are_those_that_had_an_identity(tmp_path: Path) -> None:
@@ -417,7 +416,7 @@ def test_the_starts_before_one_are_those_that_had_an_identity(tmp_path: Path) ->
     starts = [died(storage) for _ in range(3)]
     terms.claim(storage, "orders", Term(0))
 
-    assert identities.of_terms(storage, "orders", [Term(n) for n in range(1, 5)]) == frozenset(starts)
+    assert list_identities(storage, "orders", [Term(n) for n in range(1, 5)]) == frozenset(starts)
 
 
 def test_a_manifest_that_a_term_names_and_that_is_gone_is_damage_unless_the_store_is_away(
@@ -429,7 +428,7 @@ def test_a_manifest_that_a_term_names_and_that_is_gone_is_damage_unless_the_stor
     running.epochs.commit(manifest)
     root = tmp_path / "a" / "orders"
     ownership = Ownership(LocalStorage(root), "orders", {})
-    ownership.identity = identities.new("orders")
+    ownership.identity = new_identity_record("orders")
     ownership.take_term(Term(0))
     (root / paths.manifest_name(manifest.id)).unlink()
 
@@ -447,7 +446,7 @@ def test_an_owner_asks_for_another_term_than_zero_alone(tmp_path: Path) -> None:
     ownership = Ownership(storage, "orders", {})
     ownership.ensure_owner()
 
-    ownership.identity = identities.new("orders")
+    ownership.identity = new_identity_record("orders")
     ownership.take_term(Term(0))
     ownership.ensure_owner()
     terms.claim(storage, "orders", Term(0))

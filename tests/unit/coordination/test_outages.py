@@ -13,8 +13,8 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.ownership import call_store
 from kafka_eos.core.errors import ConfigError, Fenced, Retryable
-from kafka_eos.storage import store_outages as outages
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -37,13 +37,13 @@ def _raising(number: int) -> Callable[[], None]:
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT, errno.ESTALE, errno.ETIMEDOUT, errno.ENOSPC])
 def test_an_outage_may_be_asked_again(number: int) -> None:
     with pytest.raises(Retryable, match="does not respond.*as the store says"):
-        outages.call_store(_raising(number))
+        call_store(_raising(number))
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_rights_are_for_a_person(number: int) -> None:
     with pytest.raises(ConfigError, match="permissions"):
-        outages.call_store(_raising(number))
+        call_store(_raising(number))
 
 
 def _away(root: Path) -> None:

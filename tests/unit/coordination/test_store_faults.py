@@ -30,11 +30,11 @@ from kafka_eos.abc.committer import Committable, UnstoredCommittable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
-from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import load_identity_record
 from kafka_eos.core.errors import CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.records import Batch
@@ -157,7 +157,7 @@ def _look(storage: JobStorage, first: int = 0) -> frozenset[object]:
     )
     for entry in lines.values():
         assert all(shelf.load(kept.ref, entry.id.epoch) for kept in entry.provenance)
-    identity = identities.load(storage, JOB)
+    identity = load_identity_record(storage, JOB)
     events = [str(event["event"]) for event in history.read_events(storage)]
     return frozenset([*lines, *range(newest + 1), *enumerate(events), *([] if identity is None else [identity])])
 
@@ -169,7 +169,7 @@ def _ends_well(job: Job) -> None:
     assert not job.sink.prepared and not job.sink.staged
     storage = job.place.open()
     assert len(_look(storage, job.first)) > len(job.values)
-    assert identities.load(storage, JOB) is not None
+    assert load_identity_record(storage, JOB) is not None
 
 
 @contextmanager
