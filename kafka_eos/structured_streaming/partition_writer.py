@@ -13,7 +13,7 @@ import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -26,11 +26,11 @@ from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.broker_refusals import AbortedTryOut, RefusalSearch
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits, fetch_topic_limits
 from kafka_eos.connectors.kafka.sink.kafka_sink import batching, producer_config
-from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, MarkerGroups
+from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, open_marker_group
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
 from kafka_eos.connectors.kafka.sink.record_encoders import NOW, ProducerColumns, writable_time
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
-from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, PartitionCounts, TransactionSettings
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, TransactionSettings
 from kafka_eos.connectors.kafka.sink.writer import produce_all
 from kafka_eos.core.errors import UserError
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -185,7 +185,7 @@ class WorkerProducers:
         self.refusal_search = RefusalSearch(self._cluster.scope, AbortedTryOut(self.pool, self._deadline))
         self._used: list[tuple[int, int]] = []
         """Batch and slot of each transaction that may not be committed yet."""
-        self._groups = MarkerGroups(self._cluster)
+        self._open_group = cache(partial(open_marker_group, self._cluster))
 
     def begin(self, assignment: BatchSpec, first: pa.RecordBatch) -> _TaskTransaction:
         """Open the transaction of one task, whose first rows are ``first``."""
@@ -193,12 +193,10 @@ class WorkerProducers:
         warm = self.pool.acquire(self._deadline)
         self._used.append((assignment.batch, warm.slot))
         warm.begin()
-        terms = TransactionSettings(
-            self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline, PartitionCounts()
-        )
+        terms = TransactionSettings(self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline)
         topic, _ = next(_by_topic(first, assignment.topic))
         staged = EpochTransaction(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
-        return _TaskTransaction(staged, self._groups.named(warm.transactional_id), self, assignment.topic)
+        return _TaskTransaction(staged, self._open_group(warm.transactional_id), self, assignment.topic)
 
     def limits(self, topic: str) -> CurrentLimits:
         """Return the limits of a topic. Raise UserError if it does not take the batches of this worker's producers."""

@@ -123,7 +123,7 @@ def prepared(bootstrap: str, topic: str, **options: Any) -> Writer:
 def end(rpc: KafkaRequests, writer: Writer, version: int, *, commit: bool = True, epoch: int = 0) -> str:
     """The name of EndTxn's answer for the writer's transaction; ``epoch`` is added to its epoch."""
     pid, at = writer.identity
-    return rpc.end(writer.transactional_id, pid, at + epoch, commit=commit, version=version).error
+    return rpc.end(writer.transactional_id, pid, at + epoch, commit=commit, version=version)
 
 
 def state(rpc: KafkaRequests, writer: Writer) -> TransactionDescription:

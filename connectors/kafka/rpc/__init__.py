@@ -11,9 +11,9 @@ from __future__ import annotations
 from kafka_eos.connectors.kafka.rpc.cluster_facts import MetadataRequests, TopicMetadata
 from kafka_eos.connectors.kafka.rpc.group_requests import GroupRequests
 from kafka_eos.connectors.kafka.rpc.log_requests import FetchRequests
-from kafka_eos.connectors.kafka.rpc.transaction_requests import EndTxnResult, TransactionRequests
+from kafka_eos.connectors.kafka.rpc.transaction_requests import TransactionRequests
 
-__all__ = ["KafkaRequests", "EndTxnResult", "TopicMetadata"]
+__all__ = ["KafkaRequests", "TopicMetadata"]
 
 
 class KafkaRequests(TransactionRequests, GroupRequests, FetchRequests, MetadataRequests):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorKey
 from kafka_eos.connectors.kafka.rpc.error_codes import ID_NOT_FOUND, RETRYABLE, expect, name_of
@@ -25,26 +24,17 @@ from kafka_eos.connectors.kafka.rpc.retrying_request import RequestSender
 from kafka_eos.connectors.kafka.rpc.transaction_status import TransactionDescription
 
 
-@dataclass(frozen=True, slots=True)
-class EndTxnResult:
-    """The result of EndTxn: the error's name and the producer's next identity."""
-
-    error: str
-    producer_id: int
-    producer_epoch: int
-
-
 class TransactionRequests(RequestSender):
     """Requests to transaction coordinators."""
 
-    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int) -> EndTxnResult:
-        """Send EndTxn once the coordinator is found. Return rejections; raise Retryable if the outcome is unknown.
+    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int) -> str:
+        """Send EndTxn once the coordinator is found. Raise Retryable if the outcome is unknown.
 
-        CONCURRENT_TRANSACTIONS is retried: the outcome is decided, and its markers are being written.
+        Returns the protocol name of the result. CONCURRENT_TRANSACTIONS is retried: the outcome is decided, and its
+        markers are being written.
         """
         request = end_txn(transactional_id, producer_id, epoch, commit, version)
-        answer = self._send(request, _coordinator(transactional_id), lambda found: found.error)
-        return EndTxnResult(name_of(answer.error), answer.producer_id, answer.producer_epoch)
+        return name_of(self._send(request, _coordinator(transactional_id), lambda error: error))
 
     def fence(self, transactional_id: str, timeout_ms: int) -> str:
         """Send InitProducerId: abort the id's open transaction, and fence all its present producers for good.

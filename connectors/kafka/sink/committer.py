@@ -66,7 +66,7 @@ _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFenc
 class _TransactionFacts:
     verdict: TransactionStatus
     seen: TransactionDescription | None
-    marker_deleted: bool = False
+    marker_deleted: bool
     """True if the topic of the marker does not exist any more, or was recreated."""
 
 
@@ -190,13 +190,13 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             commit=True,
             version=prepared.end_txn_version,
         )
-        if answer.error == "NONE":
+        if answer == "NONE":
             return CommitOutcome.COMMITTED
         facts = self._probe_transaction(prepared)
         if facts.verdict is TransactionStatus.COMMITTED:
             return CommitOutcome.ALREADY
-        self._raise_unless_committable(permit, prepared, facts, answer.error)
-        raise Retryable(f"{_name(prepared)}: EndTxn returned {answer.error}, but the coordinator shows {facts.seen}")
+        self._raise_unless_committable(permit, prepared, facts, answer)
+        raise Retryable(f"{_name(prepared)}: EndTxn returned {answer}, but the coordinator shows {facts.seen}")
 
     def _raise_unless_committable(
         self, permit: CommitPermit, prepared: KafkaCommittable, facts: _TransactionFacts, answer: str = "not asked"

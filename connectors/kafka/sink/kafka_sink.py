@@ -10,7 +10,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice
+from functools import cache
+from itertools import count, islice
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from kafka_eos._util.secrets import mask_config
@@ -44,11 +45,11 @@ from kafka_eos.connectors.kafka.sink.cluster_limits import (
 )
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, DeadLetterEncoder, RestoredRecordEncoder
-from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
-from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, SlotCounter
+from kafka_eos.connectors.kafka.sink.marker_groups import open_marker_group
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, RecordEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
-from kafka_eos.connectors.kafka.sink.shared_transaction import PartitionCounts, SharedTransactions, TransactionSettings
+from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, TransactionSettings
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.connectors.kafka.sink.writer import AtLeastOnceWriter, TransactionalWriter
 from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts, topic_name
@@ -407,20 +408,20 @@ def batching(where: Cluster, to: TopicLimits) -> Cluster:
 
 
 def _open_transactions(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> SharedTransactions:
-    job, groups, markers = ctx.job, names.marker_groups(ctx.job, ctx.subtask), MarkerGroups(where)
+    job, groups = ctx.job, names.marker_groups(ctx.job, ctx.subtask)
     with ExitStack() as opened:
         rpc = opened.enter_context(KafkaRequests(where))
         timeout = transaction_timeout_ms(rpc, timeout_ms)
         config = producer_config(where, timeout, share_of(job))
         pool = ProducerPool(
             lambda slot: str(TransactionalId(job.job, job.identity, job.term, ctx.subtask, slot)),
-            ctx.services.session.get(SlotCounter, "", SlotCounter).new,
+            ctx.services.session.get(count, "slots of producers", count).__next__,
             lambda: {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
         )
         opened.pop_all()
     deadline = config["message.timeout.ms"] / 1000
-    terms = TransactionSettings(where.scope, job.term.n, timeout, deadline, PartitionCounts())
-    return SharedTransactions(pool, terms, rpc, lambda slot: markers.named(f"{groups}.{slot}"))
+    terms = TransactionSettings(where.scope, job.term.n, timeout, deadline)
+    return SharedTransactions(pool, terms, rpc, cache(lambda slot: open_marker_group(where, f"{groups}.{slot}")))
 
 
 def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict[str, Any]:

@@ -25,19 +25,10 @@ class MarkerGroup:
     metadata: object
 
 
-class MarkerGroups:
-    """The marker groups of one cluster. The metadata requires a consumer, which is closed at once."""
-
-    def __init__(self, where: Cluster) -> None:
-        self._where = where
-        self._known: dict[str, MarkerGroup] = {}
-
-    def named(self, name: str) -> MarkerGroup:
-        if name not in self._known:
-            with map_errors("consumer group"):
-                consumer = Consumer(
-                    self._where.build_client_config(SILENT, {"group.id": name, "enable.auto.commit": False})
-                )
-                self._known[name] = MarkerGroup(name, consumer.consumer_group_metadata())
-                consumer.close()
-        return self._known[name]
+def open_marker_group(where: Cluster, name: str) -> MarkerGroup:
+    """Return the marker group of this name on a cluster. Its metadata requires a consumer, which is closed at once."""
+    with map_errors("consumer group"):
+        consumer = Consumer(where.build_client_config(SILENT, {"group.id": name, "enable.auto.commit": False}))
+        group = MarkerGroup(name, consumer.consumer_group_metadata())
+        consumer.close()
+    return group

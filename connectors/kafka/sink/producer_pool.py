@@ -13,7 +13,6 @@ Rule: a producer with in-flight rows is polled only by its writer, which must no
 
 from __future__ import annotations
 
-import itertools
 import json
 import queue
 import threading
@@ -196,17 +195,6 @@ class WarmProducer:
             self.producer.begin_transaction()
 
 
-class SlotCounter:
-    """A counter of slot numbers that are unique in a process."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-
-    def new(self) -> int:
-        """Return a number that no other slot has."""
-        return next(self._numbers)
-
-
 class ProducerPool:
     """A pool of initialized producers; background threads keep some ready. Call from one thread."""
 
@@ -220,6 +208,7 @@ class ProducerPool:
     ) -> None:
         """Create the pool.
 
+        ``slots``: returns a number that no other slot of the process has.
         ``config``: returns the settings of a new producer, with the present secrets.
         ``patience``: seconds after which a producer that has not started is started again.
         ``most``: the number of slots.

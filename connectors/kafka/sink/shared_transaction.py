@@ -47,19 +47,6 @@ _REASON_SECONDS: Final = 2.0
 """Seconds for which the reason of a failed transaction is awaited."""
 
 
-class PartitionCounts:
-    """Lower bounds of the partition counts of topics."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-
-    def at_least(self, to: TopicLimits) -> int:
-        return self._known.get(to.topic, to.partitions)
-
-    def learn(self, found: Mapping[str, TopicMetadata]) -> None:
-        self._known |= {topic: facts.partitions for topic, facts in found.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
     """The settings that all shared transactions of a worker have in common."""
@@ -69,7 +56,8 @@ class TransactionSettings:
     timeout_ms: int
     deadline: float
     """Seconds that a flush or a pre-commit may take before the attempt fails."""
-    partitions: PartitionCounts
+    partitions: dict[str, int] = field(default_factory=dict)
+    """The partition counts of topics, as last queried: lower bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +92,7 @@ class EpochTransaction:
 
     def partitions(self, to: TopicLimits) -> int:
         """Return the topic's partition count as last queried."""
-        return self.terms.partitions.at_least(to)
+        return self.terms.partitions.get(to.topic, to.partitions)
 
     def check(self) -> None:
         """Raise an error as soon as a failure is known.
@@ -220,7 +208,7 @@ class EpochTransaction:
             raise RestartFromCheckpoint(
                 f"{', '.join(missing)}: the topic does not exist any more, although records were written to it"
             )
-        self.terms.partitions.learn(known)
+        self.terms.partitions.update((topic, facts.partitions) for topic, facts in known.items())
         return known
 
     def _spread(self, found: Mapping[str, TopicMetadata]) -> dict[str, Spread]:

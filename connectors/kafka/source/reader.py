@@ -113,7 +113,7 @@ class KafkaReader(Reader[T]):
         decoding: MessageDecoder,
         reject: Reject,
         left_out: Callable[[int], None],
-        is_excluded: Callable[[str], bool] = lambda topic: False,
+        is_excluded: Callable[[str], bool],
     ) -> None:
         """Create a reader.
 

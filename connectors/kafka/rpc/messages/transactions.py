@@ -32,24 +32,19 @@ _PROOF_TIMEOUT_MS: Final = 1_000
 """The transaction timeout of a producer that never begins a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndTxnResponse:
-    """The error and, with version 5, the producer's next identity, else -1."""
+def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Request[int]:
+    """Return an EndTxn request of ``version`` 5 or 4. The response is the error.
 
-    error: int
-    producer_id: int
-    producer_epoch: int
+    Brokers up to 3.7 have version 3, with the layout of 4.
+    """
 
-
-def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Request[EndTxnResponse]:
-    """Return an EndTxn request of ``version`` 5 or 4. Brokers up to 3.7 have version 3, with the layout of 4."""
-
-    def read(found: MessageReader, version: int) -> EndTxnResponse:
+    def read(found: MessageReader, version: int) -> int:
         found.int32()
         error = found.int16()
-        fresh = (found.int64(), found.int16()) if version >= 5 else (-1, -1)
+        if version >= 5:  # the producer's next identity
+            found.skip(MessageReader.int64, MessageReader.int16)
         found.tags()
-        return EndTxnResponse(error, *fresh)
+        return error
 
     body = text(transactional_id) + int64(producer_id) + int16(epoch) + boolean(commit) + NO_TAGS
     lowest = 5 if version >= 5 else 3

@@ -20,7 +20,7 @@ from kio.schema.types import BrokerId, ProducerId
 from kio.static.primitive import i16, i32, i32Timedelta, i64Timedelta
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.rpc import EndTxnResult, KafkaRequests
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc import retrying_request as asking
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
@@ -40,7 +40,7 @@ ENDED = EndTxnResponse(
 
 def _end(broker: ScriptedBroker, patience: float = 20.0, **config: Any) -> str:
     with KafkaRequests(Cluster(broker.address, config), patience) as rpc:
-        return rpc.end("job.1", 7, 3, commit=True, version=5).error
+        return rpc.end("job.1", 7, 3, commit=True, version=5)
 
 
 def _count(broker: ScriptedBroker, key: int) -> int:
@@ -105,7 +105,7 @@ def test_a_late_answer_is_nobody_s() -> None:
             rpc.end("job.1", 7, 3, commit=True, version=5)
         late.set()
 
-        assert rpc.end("job.1", 7, 3, commit=True, version=5).error == "NONE"
+        assert rpc.end("job.1", 7, 3, commit=True, version=5) == "NONE"
 
 
 def test_a_connection_that_was_closed_while_idle_is_opened_again_before_it_is_used() -> None:
@@ -115,7 +115,7 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again_before_it_is_us
         broker.hang_up()
         before = _count(broker, END_TXN)
 
-        assert rpc.end("job.1", 7, 3, commit=True, version=5).error == "NONE"
+        assert rpc.end("job.1", 7, 3, commit=True, version=5) == "NONE"
 
         assert _count(broker, END_TXN) == before + 1
 
@@ -139,7 +139,7 @@ def test_another_bootstrap_server_is_asked_when_one_is_away() -> None:
     with ScriptedBroker({END_TXN: lambda request: ENDED}) as broker:
         for _ in range(4):  # which is asked first is chance
             with KafkaRequests(Cluster(f"127.0.0.1:{port},{broker.address}")) as rpc:
-                assert rpc.end("job.1", 7, 3, commit=True, version=5).error == "NONE"
+                assert rpc.end("job.1", 7, 3, commit=True, version=5) == "NONE"
 
 
 def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
@@ -236,7 +236,7 @@ def test_end_txn_4_is_sent_as_3_to_a_broker_that_ends_there() -> None:
         ScriptedBroker({END_TXN: lambda request: old}, highest={END_TXN: 3}) as broker,
         KafkaRequests(Cluster(broker.address)) as rpc,
     ):
-        assert rpc.end("job.1", 7, 3, commit=True, version=4) == EndTxnResult("NONE", -1, -1)
+        assert rpc.end("job.1", 7, 3, commit=True, version=4) == "NONE"
 
         assert broker.seen[-1].__version__ == 3
 
@@ -336,7 +336,7 @@ def test_threads_ask_at_the_same_time_and_their_connections_are_kept() -> None:
 
         def many() -> None:
             for _ in range(5):
-                answers.append(rpc.end("job.1", 7, 3, commit=True, version=5).error)
+                answers.append(rpc.end("job.1", 7, 3, commit=True, version=5))
 
         threads = [threading.Thread(target=many) for _ in range(4)]
         for thread in threads:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import pytest
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
+from kafka_eos.connectors.kafka.sink.marker_groups import open_marker_group
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.shared_transaction import (
     EpochTransaction,
-    PartitionCounts,
     SharedTransactions,
     TransactionSettings,
 )
@@ -45,13 +45,14 @@ def made(kafka: TransactionalBroker) -> Iterator[Made]:
         # Nothing is sent before it is flushed.
         late = {"linger.ms": 50_000, "message.timeout.ms": 60_000, "log_level": 0}
         config = {"bootstrap.servers": broker.address, **late}
-        groups, opened = MarkerGroups(where), list[tuple[ProducerPool, KafkaRequests]]()
+        opened = list[tuple[ProducerPool, KafkaRequests]]()
 
         def make(writers: int) -> SharedTransactions:
             clients = ProducerPool("t.{}".format, itertools.count().__next__, lambda: config), KafkaRequests(where)
             opened.append(clients)
-            settings = TransactionSettings(where.scope, 3, 60_000, PATIENCE, PartitionCounts())
-            shared = SharedTransactions(clients[0], settings, clients[1], lambda slot: groups.named(f"g.{slot}"))
+            settings = TransactionSettings(where.scope, 3, 60_000, PATIENCE)
+            group = cache(lambda slot: open_marker_group(where, f"g.{slot}"))
+            shared = SharedTransactions(clients[0], settings, clients[1], group)
             for _ in range(writers):
                 assert shared.join("out") is None
             return shared

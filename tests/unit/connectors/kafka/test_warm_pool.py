@@ -15,9 +15,9 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink import producer_pool as pools
-from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
+from kafka_eos.connectors.kafka.sink.marker_groups import open_marker_group
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
-from kafka_eos.connectors.kafka.sink.shared_transaction import PartitionCounts, SharedTransactions, TransactionSettings
+from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, TransactionSettings
 from tests.waiting import eventually
 
 SECONDS = 20.0
@@ -72,12 +72,11 @@ def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
     """Its input may be quiet for as long as its transaction is open."""
     monkeypatch.setattr(WarmProducer, "begin", lambda _warm: None)
     where = Cluster("127.0.0.1:1")
-    groups = MarkerGroups(where)
     shared = SharedTransactions(
         pool,
-        TransactionSettings(where.scope, 1, 60_000, SECONDS, PartitionCounts()),
+        TransactionSettings(where.scope, 1, 60_000, SECONDS),
         KafkaRequests(where),
-        lambda slot: groups.named(str(slot)),
+        lambda slot: open_marker_group(where, str(slot)),
     )
     shared.join("out")
     known = id(shared.get_transaction(0, "out").warm._events)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kafka_eos.abc.services import Resources, Services
-from kafka_eos.connectors.kafka.sink.producer_pool import SlotCounter
 from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
@@ -41,9 +40,3 @@ def test_without_an_engine_what_cannot_be_processed_stops_the_job(error: Excepti
         services.reject_record("in", origin.raw(1), error)
     with pytest.raises(raised, match="events.*11"):
         services.reject_row(Batch(["x"], [1], origin), 0, "out", error)
-
-
-def test_no_slot_has_the_number_of_another() -> None:
-    slots = SlotCounter()
-
-    assert [slots.new(), slots.new(), slots.new()] == [0, 1, 2]
