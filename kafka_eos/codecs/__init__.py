@@ -16,11 +16,10 @@ from kafka_eos.codecs.avro.zoned_datetimes import ZONED_DATETIME
 from kafka_eos.codecs.json_codec import JsonCodec
 from kafka_eos.codecs.json_schema.registry_language import json_schema
 from kafka_eos.codecs.msgpack_codec import KeyCodec, MsgpackCodec
-from kafka_eos.codecs.operator_state.counted_value import CountedCodec
-from kafka_eos.codecs.operator_state.optional_value import OptionalCodec
 from kafka_eos.codecs.operator_state.pattern_codecs import PartialMatchesCodec, PatternRowsCodec
 from kafka_eos.codecs.operator_state.stored_codecs import register_codec
 from kafka_eos.codecs.operator_state.window_codecs import ElementsCodec, RowPanesCodec, WindowedCodec
+from kafka_eos.codecs.operator_state.wrapping_codecs import CountedCodec, OptionalCodec
 from kafka_eos.codecs.protobuf.user_formats import message_codec, protobuf
 from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
 from kafka_eos.codecs.registry.registry_client import Registry

@@ -9,9 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.broker.readiness import is_ready
+from kafka_eos.devtools.broker.readiness import is_ready, wait_until
 from kafka_eos.devtools.broker.settings import free_ports, server_properties
-from kafka_eos.devtools.broker.wait_until import wait_until
 from kafka_eos.devtools.postgres import accepts_connections
 
 IMAGE = "apache/kafka:4.3.0"

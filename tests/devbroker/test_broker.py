@@ -17,9 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_eos._util.jvm.jars import RELEASES
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.broker.readiness import is_ready
+from kafka_eos.devtools.broker.readiness import is_ready, wait_until
 from kafka_eos.devtools.broker.settings import free_ports
-from kafka_eos.devtools.broker.wait_until import wait_until
 from tests.marks import campaign
 from tests.producers import in_order
 

@@ -27,9 +27,8 @@ from fastavro.schema import SchemaParseException
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.msgpack_codec import KeyCodec
-from kafka_eos.codecs.operator_state.counted_value import CountedCodec
-from kafka_eos.codecs.operator_state.optional_value import OptionalCodec
 from kafka_eos.codecs.operator_state.window_codecs import ElementsCodec, RowPanesCodec
+from kafka_eos.codecs.operator_state.wrapping_codecs import CountedCodec, OptionalCodec
 from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json

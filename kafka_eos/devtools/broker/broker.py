@@ -30,9 +30,8 @@ from kafka_eos._util.jvm.class_cache import find_archive_options
 from kafka_eos._util.jvm.jars import RELEASES, fetch_jars
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.broker.readiness import is_ready
+from kafka_eos.devtools.broker.readiness import is_ready, wait_until
 from kafka_eos.devtools.broker.settings import free_ports, is_free, server_properties
-from kafka_eos.devtools.broker.wait_until import wait_until
 
 _PACKAGE = Path(__file__).parent
 _START_SECONDS = 120.0

@@ -1,4 +1,4 @@
-"""Asks a broker whether it serves clients, by one Metadata request over a plain socket.
+"""Waits for a condition, such as a broker that serves clients, which one Metadata request over a plain socket shows.
 
 Rule: an open port is no answer. A broker serves once it lists itself: then its controller has unfenced it.
 """
@@ -7,9 +7,22 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
+from collections.abc import Callable
 
 _METADATA, _VERSION, _CORRELATION = 3, 4, 1
 _REQUEST = struct.pack(">hhih i?", _METADATA, _VERSION, _CORRELATION, -1, 0, False)  # no client id, no topics
+_POLL_SECONDS = 0.05
+
+
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Wait for ``condition``. Return whether it became true within ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def is_ready(port: int, timeout: float = 2.0) -> bool:

@@ -42,8 +42,8 @@ class FoldOperator(Operator):
         emit: Callable[[Any, Any], Any] | None,
         key_codec: Codec[Any],
         entry_codec: Codec[tuple[int, Any]],
-        ttl: Ttl | None = None,
-        by_time: bool = False,
+        ttl: Ttl | None,
+        by_time: bool,
     ) -> None:
         self._init = init
         self._step = step
@@ -99,12 +99,12 @@ class ReduceOperator(FoldOperator):
         fn: Callable[[Any, Any], Any],
         key_codec: Codec[Any],
         entry_codec: Codec[tuple[int, Any]],
-        ttl: Ttl | None = None,
+        ttl: Ttl | None,
     ) -> None:
         def step(acc: Any, value: Any) -> Any:
             return value if acc is _NOTHING else fn(acc, value)
 
-        super().__init__(lambda: _NOTHING, step, _accumulator, key_codec, entry_codec, ttl)
+        super().__init__(lambda: _NOTHING, step, _accumulator, key_codec, entry_codec, ttl, by_time=False)
 
 
 _NOTHING = object()

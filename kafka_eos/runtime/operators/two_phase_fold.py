@@ -44,7 +44,7 @@ class PartialFoldOperator(Operator):
         step: Callable[[Any, Any], Any],
         merge: Callable[[Any, Any], Any],
         accumulators: ListCodec[Any],
-        by_time: bool = False,
+        by_time: bool,
     ) -> None:
         self._keyed = KeyByOperator(key, key_codec)
         self._init = init
@@ -98,9 +98,9 @@ class MergingFoldOperator(FoldOperator):
         emit: Callable[[Any, Any], Any] | None,
         key_codec: Codec[Any],
         entry_codec: Codec[tuple[int, Any]],
-        ttl: Ttl | None = None,
+        ttl: Ttl | None,
     ) -> None:
-        super().__init__(_no_records, merge, emit, key_codec, entry_codec, ttl)
+        super().__init__(_no_records, merge, emit, key_codec, entry_codec, ttl, by_time=False)
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)

@@ -77,7 +77,7 @@ class ExpiringState(Generic[T]):
         groups: range,
         ttl: Ttl,
         time: TtlClock,
-        cursor: bytes = b"",
+        cursor: bytes,
     ) -> None:
         self._inner = inner
         self._rows = rows

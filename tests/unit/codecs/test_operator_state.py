@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import AvroCodec, MsgpackCodec
-from kafka_eos.codecs.operator_state.counted_value import CountedCodec
-from kafka_eos.codecs.operator_state.optional_value import OptionalCodec
 from kafka_eos.codecs.operator_state.pattern_codecs import PartialMatchesCodec, PatternRowsCodec
 from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec, register_codec
 from kafka_eos.codecs.operator_state.window_codecs import ElementsCodec, RowPanesCodec, WindowedCodec
+from kafka_eos.codecs.operator_state.wrapping_codecs import CountedCodec, OptionalCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.windows import Window, Windowed
 from tests.examples import examples

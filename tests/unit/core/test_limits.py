@@ -83,7 +83,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/_lake/commit_status.py TAKEN_OVER
         connectors/postgres/sink/staging_catalog.py _LOCK _NOT_PERMITTED
         connectors/postgres/source/snapshot_queries.py _XIDS
-        kafka_eos/codecs/operator_state/counted_value.py _WIDTH
+        kafka_eos/codecs/operator_state/wrapping_codecs.py _WIDTH
         kafka_eos/codecs/registry/header_ids.py _GUID _ID
         kafka_eos/codecs/registry/registry_client.py _NO_COMPATIBILITY
         kafka_eos/codecs/registry/wire_format.py PREFIX
