@@ -8,7 +8,8 @@ from kafka_eos.api.connected_streams import (
     KeyedBroadcastConnectedStream,
     connect,
 )
-from kafka_eos.api.pipeline import Engine, Pipeline
+from kafka_eos.api.engine import Engine
+from kafka_eos.api.pipeline import Pipeline
 from kafka_eos.api.streams import BroadcastStream, KeyedStream, Stream, WindowedStream
 from kafka_eos.api.table import Table, VersionedTable
 

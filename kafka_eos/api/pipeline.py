@@ -6,49 +6,29 @@ Rule: the pipeline defines no stream operations, and streams know no engine: the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_eos import abc as interfaces
 from kafka_eos import plan
 from kafka_eos._util.call_site import location_of, plan_error, user_frame, user_line
 from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.api.engine import Engine
 from kafka_eos.api.plan_builder import PlanBuilder, name_connector
 from kafka_eos.api.streams import Stream
 from kafka_eos.api.table import Table, check_table
 from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.records import Record
-from kafka_eos.plan import OnError, Plan
+from kafka_eos.plan import OnError
 from kafka_eos.runtime.program import find_reference, register
 
 if TYPE_CHECKING:
     from kafka_eos.abc.auditable import SampleStart
-    from kafka_eos.config.settings import Settings
-    from kafka_eos.coordination.status_file import Observer
     from kafka_eos.testing.preview import Preview
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class Engine(Protocol):
-    """An engine that runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
-
-    def run(
-        self,
-        plan: Plan,
-        app: AppRef,
-        settings: Settings,
-        /,
-        *,
-        observers: tuple[Observer, ...] = (),
-        until_caught_up: bool = False,
-    ) -> None:
-        """Run until stopped, or until the input that exists at the start is processed.
-
-        Tasks load the pipeline from ``app``. ``observers`` receive every event of the job.
-        """
 
 
 class Pipeline(PlanBuilder):
@@ -191,7 +171,7 @@ class Pipeline(PlanBuilder):
         if self._module == "__main__":
             from kafka_eos.api.run import run_script
 
-            run_script(self, settings, None if engine is None else engine.run, until_caught_up)
+            run_script(self, settings, engine, until_caught_up)
             return
         from kafka_eos.config.settings import Settings
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from typing import Protocol
 
 from kafka_eos import __version__
 from kafka_eos._util import logging_setup as logs
@@ -15,10 +14,11 @@ from kafka_eos._util import thread_dumps as stacks
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
 from kafka_eos.api.datasets import list_inputs, list_outputs
+from kafka_eos.api.engine import Engine
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer, read_status
 from kafka_eos.core.error_messages import show_error_messages
-from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.core.ids import Term
 from kafka_eos.embedded.supervisor import run as run_embedded
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.monitoring.terminal.event_log import EventLog
@@ -31,32 +31,15 @@ from kafka_eos.runtime.program import Program
 _KAFKA = "kafka://"
 
 
-class EngineRunner(Protocol):
-    """The `run` callable of an engine."""
-
-    def __call__(
-        self,
-        plan: Plan,
-        app: AppRef,
-        settings: Settings,
-        /,
-        *,
-        observers: tuple[Observer, ...] = (),
-        until_caught_up: bool = False,
-    ) -> None: ...
-
-
-def run_script(
-    program: Program, settings: Mapping[str, object], runs: EngineRunner | None, until_caught_up: bool
-) -> None:
+def run_script(program: Program, settings: Mapping[str, object], engine: Engine | None, until_caught_up: bool) -> None:
     """Run ``pipeline.run(**settings)`` from a script. Output and exit code are those of ``kafka-eos run``."""
     with exit_on_error():
         resolved = Settings.resolve(code={**program.code_settings, **settings})
-        run_with_view(program, resolved, runs, until_caught_up)
+        run_with_view(program, resolved, engine, until_caught_up)
 
 
-def run_with_view(program: Program, settings: Settings, runs: EngineRunner | None, until_caught_up: bool) -> None:
-    """Run a pipeline to its end and show its progress and summary. Without ``runs`` on the embedded engine."""
+def run_with_view(program: Program, settings: Settings, engine: Engine | None, until_caught_up: bool) -> None:
+    """Run a pipeline to its end and show its progress and summary. Without ``engine`` on the embedded one."""
     stacks.enable_dumps("supervisor")
     plan = program.plan()
     show_error_messages(settings.show_error_messages)
@@ -64,8 +47,9 @@ def run_with_view(program: Program, settings: Settings, runs: EngineRunner | Non
     with ExitStack() as around:
         watching = _start_observers(plan, settings, around)
         view = EventLog() if logs.is_json() else around.enter_context(LiveView(plan.name))
-        observers = (_StartMessage(plan, settings, runs is None, view), *watching)
-        (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
+        observers = (_StartMessage(plan, settings, engine is None, view), *watching)
+        run = run_embedded if engine is None else engine.run
+        run(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
     if view.standby_ended is not None:
         print_message(view.standby_ended)
         return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.audit.checks.epoch_commits import (
@@ -46,7 +46,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_requests import is_running
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.runtime.program import CodeFingerprint, Program
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
@@ -65,17 +65,7 @@ _BY_THE_LEDGER = (Check.WRONG_COUNT, Check.ALTERED_CHECKPOINT)
 """Checks that look at no single output."""
 
 
-class AuditablePipeline(Protocol):
-    """A pipeline, as far as the audit cares."""
-
-    @property
-    def app(self) -> AppRef:
-        """Return the reference with which another process loads the pipeline, which may be created by a function."""
-
-    def plan(self) -> Plan: ...
-
-
-def file_of(pipeline: Plan | AuditablePipeline) -> AppRef:
+def file_of(pipeline: Plan | Program) -> AppRef:
     """Return the reference that Spark's workers load: the pipeline's, or the file that created the plan."""
     if isinstance(pipeline, Plan):
         return AppRef(Path(pipeline.where.file).absolute(), pipeline.name)
@@ -83,7 +73,7 @@ def file_of(pipeline: Plan | AuditablePipeline) -> AppRef:
 
 
 def audit(
-    pipeline: Plan | AuditablePipeline,
+    pipeline: Plan | Program,
     settings: Settings,
     *,
     app: AppRef | None = None,

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kafka_eos.api.run import EngineRunner, run_with_view
+from kafka_eos.api.engine import Engine
+from kafka_eos.api.run import run_with_view
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.core.errors import ConfigError
 
@@ -93,7 +94,7 @@ CaughtUp = Annotated[
     bool,
     typer.Option("--until-caught-up", help="Stop when the input that existed at the start is processed and committed."),
 ]
-Engine = Annotated[
+EngineName = Annotated[
     Literal["embedded", "spark"],
     typer.Option(help="Where workers run: `embedded` in processes of this machine, `spark` in the tasks of a cluster."),
 ]
@@ -121,7 +122,7 @@ def run(
     log_format: LogFormat = None,
     log_level: LogLevel = None,
     until_caught_up: CaughtUp = False,
-    engine: Engine = "embedded",
+    engine: EngineName = "embedded",
     master: Master = None,
 ) -> None:
     """Run a pipeline with exactly-once guarantees, until it is stopped.
@@ -155,12 +156,12 @@ def run(
     run_with_view(program, settings, _engine(engine, master), until_caught_up)
 
 
-def _engine(name: str, master: str | None) -> EngineRunner | None:
-    """Return the function that runs a plan, or None for the embedded engine."""
+def _engine(name: str, master: str | None) -> Engine | None:
+    """Return the engine; None for the embedded one."""
     if name == "spark":
         from kafka_eos.spark import SparkEngine
 
-        return SparkEngine(master=master).run
+        return SparkEngine(master=master)
     if master is not None:
         raise ConfigError("--master applies to Spark only: add --engine spark")
     return None

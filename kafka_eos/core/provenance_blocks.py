@@ -19,7 +19,7 @@ import zlib
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -211,14 +211,8 @@ def _extend(column: array[int], values: Sequence[int]) -> None:
     column.extend(array("q", values))
 
 
-class ProvenanceBlocks(Protocol):
-    """The encoded provenance blocks of one topic, complete."""
-
-    def blocks(self) -> list[bytes]: ...
-
-
 def encode(
-    term: Term, epoch: Epoch, producer_id: int, producer_epoch: int, topics: Mapping[str, ProvenanceBlocks]
+    term: Term, epoch: Epoch, producer_id: int, producer_epoch: int, topics: Mapping[str, ProvenanceRecorder]
 ) -> bytes:
     """Return the content of the provenance file of one transaction."""
     blocks = {name: [msgspec.Raw(block) for block in recorded.blocks()] for name, recorded in sorted(topics.items())}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kafka_eos.abc.auditable import SupportsLocalRun
 from kafka_eos.abc.services import RejectRow
@@ -16,12 +16,6 @@ from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.plan import BroadcastConnectNode, Plan, SinkNode, TimestampsNode
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
-
-
-class HasPlan(Protocol):
-    """Anything with a plan, such as a Pipeline."""
-
-    def plan(self) -> Plan: ...
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from kafka_eos.plan import ExchangeNode, ForwardNode, LoopNode, Node, Plan, Sink
 from kafka_eos.plan.nodes import is_dead_letter_sink
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.rejections import RejectionHandler
-from kafka_eos.testing.local_parts import HasPlan
+from kafka_eos.runtime.program import Program
 from kafka_eos.testing.run_local import run_plan
 from kafka_eos.testing.traced_chain import TracedChain, TraceStep
 
@@ -179,7 +179,7 @@ def sample_inputs(plan: Plan, context: JobContext, count: int, start: SampleStar
     return found
 
 
-def preview(pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]]) -> Preview:
+def preview(pipeline: Plan | Program, inputs: Mapping[str, Sequence[Any]]) -> Preview:
     """Run ``inputs``, as of ``run_local``, through the pipeline, and return what every operator made of each record.
 
     Raises PlanError as ``run_local`` does, and an error of user code that is not that of a record.

@@ -22,11 +22,10 @@ from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.plan import Plan, SourceNode
-from kafka_eos.runtime.program import load_program
+from kafka_eos.runtime.program import Program, load_program
 from kafka_eos.savepoints import Snapshot
 from kafka_eos.testing.epoch_replay import EpochInput, InputRecord, ReplayedEpoch, ReplayStart, replay_epochs
 from kafka_eos.testing.list_source import ListOrigin
-from kafka_eos.testing.local_parts import HasPlan
 
 INPUT, STATE = "input.json", "state"
 _VERSION = 1
@@ -43,7 +42,7 @@ class FixtureInput:
     epoch: EpochInput
 
 
-def replay_fixture(pipeline: Plan | HasPlan | str, directory: str | Path) -> ReplayedEpoch:
+def replay_fixture(pipeline: Plan | Program | str, directory: str | Path) -> ReplayedEpoch:
     """Replay the epoch of a fixture and return what each sink gets, and the state.
 
     ``pipeline``: a pipeline, or what ``kafka-eos run`` takes, such as ``"orders.py"``. Raises PoisonRecord as the job

@@ -25,11 +25,12 @@ from kafka_eos.plan import Plan, SourceNode, TableNode, TimestampsNode
 from kafka_eos.protocol.watermarks import STEP
 from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, WatermarkSchedule
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.program import Program
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing.in_place_changes import detect_in_place_changes
 from kafka_eos.testing.list_source import ListOrigin
-from kafka_eos.testing.local_parts import HasPlan, LocalClock, LocalRun, SinkOutput, open_states
+from kafka_eos.testing.local_parts import LocalClock, LocalRun, SinkOutput, open_states
 
 _EPOCH = Epoch(1)
 """The only one that a run has."""
@@ -52,7 +53,7 @@ class AdvanceClock:
 
 
 def run_local(
-    pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 1, now: int | None = None
+    pipeline: Plan | Program, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 1, now: int | None = None
 ) -> LocalRun:
     """Run all ``inputs`` and return the values each sink got, by name, in order.
 

@@ -33,7 +33,7 @@ from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.code_changes import other_code
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
 from kafka_eos.audit.facts.starting_savepoint import whole_history
-from kafka_eos.audit.job_audit import AuditablePipeline, file_of, running
+from kafka_eos.audit.job_audit import file_of, running
 from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.state.uncertain_state import Doubts, doubts, stored
@@ -43,7 +43,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_requests import is_running
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.runtime.program import CodeFingerprint, Program
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -61,7 +61,7 @@ _LOOSE = "no record shows in which order the input of their keys was read"
 
 
 def audit_state(
-    pipeline: Plan | AuditablePipeline,
+    pipeline: Plan | Program,
     settings: Settings,
     *,
     app: AppRef | None = None,
