@@ -61,7 +61,7 @@ def connect(kind: str, closing: ExitStack) -> tuple[DataSocket, DataSocket]:
 
 def listen(kind: str, arrived: queue.SimpleQueue[DataSocket], closing: ExitStack) -> TcpListener:
     host, tls = "::1" if kind == "ipv6" else "127.0.0.1", credentials(kind).make_server_tls()
-    listener = TcpListener(host, range(1), tls, lambda hello: SECRET, lambda hello, sock: arrived.put(sock))
+    listener = TcpListener(host, range(1), tls, lambda hello, is_over: SECRET, lambda hello, sock: arrived.put(sock))
     closing.callback(listener.close)
     return listener
 

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -155,7 +155,7 @@ class RemotePool(WorkerPool):
         """How many of them belong to the attempt: those with the first subtasks."""
         self._launching = threading.Lock()
         tls = self._credentials.make_server_tls()
-        self._listener = TcpListener(host, ports, tls, lambda hello: self._credentials.secret, self._accept)
+        self._listener = TcpListener(host, ports, tls, self._find_secret, self._accept)
 
     @abstractmethod
     def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
@@ -203,6 +203,9 @@ class RemotePool(WorkerPool):
         """Handle that the task of a worker has ended by itself."""
         if (worker := self._find(number)) is not None:
             worker.lose()
+
+    def _find_secret(self, hello: bytes, is_over: Callable[[], bool]) -> bytes:
+        return self._credentials.secret
 
     def _accept(self, hello: bytes, sock: DataSocket) -> None:
         """Give a new connection to its worker. One of a worker that has been replaced is closed."""

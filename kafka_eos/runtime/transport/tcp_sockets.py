@@ -1,6 +1,7 @@
 """TCP sockets between the processes of a job: dialed and accepted, each after its handshake.
 
-Rule: a stranger costs little: a bounded number of handshakes run at once, each for a bounded time.
+Rule: a stranger costs little: a bounded number of handshakes run at once, each for a bounded time. When a listener has
+no place left, a new connection takes one from the machine with most handshakes, so a stranger keeps out no worker.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.runtime.transport import handshake
 from kafka_eos.runtime.transport.data_socket import DataSocket
@@ -24,11 +28,17 @@ _HANDSHAKE = 10.0
 """Most seconds of a connection and its handshake."""
 _CONCURRENT = 64
 """Most handshakes of a listener at once."""
+_LOOK = 0.1
+"""Most seconds until one more of them is ended, if the one that was ended takes its time."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE")  # noqa: B009
 """The option has another name on macOS."""
 _KEEPALIVE = ((_IDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """Seconds without data after which the other machine is probed, between two probes, and unanswered probes."""
 _LOG = logging.getLogger(__name__)
+_LOG.addFilter(RepeatFilter())  # a stranger does not decide how much is logged
+
+FindSecret: TypeAlias = Callable[[bytes, Callable[[], bool]], bytes | None]
+"""Returns the secret for a hello, or None. It may wait, until the given function returns that nobody needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ def dial(address: TcpAddress, tls: ssl.SSLContext | None, secret: bytes, hello: 
         sock = socket.create_connection((address.host, address.port), timeout=_HANDSHAKE)
         try:
             sock = _secure(sock, tls, server=False)
+            _agree_on_keys(sock)
             handshake.prove_dialer(sock, secret, hello, deadline)
             return _prepare(sock)
         except BaseException:
@@ -61,8 +72,8 @@ def dial(address: TcpAddress, tls: ssl.SSLContext | None, secret: bytes, hello: 
 class TcpListener:
     """A port on which connections of the job are accepted. ``on_connected`` receives the hello and socket of each.
 
-    It is the first free port of ``ports``; 0 stands for any. ``find_secret`` returns the secret for a hello, or None.
-    Both are called on other threads. Raises ConfigError if no port is free.
+    It is the first free port of ``ports``; 0 stands for any. Both functions are called on other threads. Raises
+    ConfigError if no port is free.
     """
 
     def __init__(
@@ -70,13 +81,13 @@ class TcpListener:
         host: str,
         ports: range,
         tls: ssl.SSLContext | None,
-        find_secret: Callable[[bytes], bytes | None],
+        find_secret: FindSecret,
         on_connected: Callable[[bytes, DataSocket], None],
     ) -> None:
         self._tls = tls
         self._find_secret = find_secret
         self._on_connected = on_connected
-        self._slots = threading.BoundedSemaphore(_CONCURRENT)
+        self._handshakes = _Handshakes()
         self._sock = _listen(host, ports)
         self.address = TcpAddress(host, self._sock.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True, name="listener").start()
@@ -89,36 +100,86 @@ class TcpListener:
 
     def _accept(self) -> None:
         while True:
-            self._slots.acquire()
             try:
                 sock, peer = self._sock.accept()
             except OSError as error:
-                self._slots.release()
                 if error.errno in (errno.EBADF, errno.EINVAL):
                     return  # closed
                 _LOG.warning("a connection could not be accepted: %s", error)
                 time.sleep(0.1)  # such as too many open files, which may pass
                 continue
-            threading.Thread(target=self._greet, args=(sock, peer[0]), daemon=True, name="handshake").start()
+            begun = self._handshakes.begin(sock, peer[0])
+            threading.Thread(target=self._greet, args=(begun,), daemon=True, name="handshake").start()
 
-    def _greet(self, sock: socket.socket, peer: str) -> None:
+    def _greet(self, begun: _Handshake) -> None:
         deadline = time.monotonic() + _HANDSHAKE
         try:
-            sock.settimeout(_HANDSHAKE)
-            sock = _secure(sock, self._tls, server=True)
-            hello = handshake.prove_listener(sock, self._find_secret, deadline)
-            connected = _prepare(sock)
+            begun.sock.settimeout(_HANDSHAKE)
+            begun.sock = _secure(begun.sock, self._tls, server=True)
+            _agree_on_keys(begun.sock)
+            hello = handshake.prove_listener(
+                begun.sock, lambda hello: self._find_secret(hello, lambda: begun.is_over), deadline
+            )
+            connected = _prepare(begun.sock)
         except OSError as error:
-            sock.close()
-            _LOG.warning("a connection from %s was refused: %s", peer, error)
+            begun.sock.close()
+            _LOG.warning("a connection from %s was refused: %s", begun.address, error)
             return
         finally:
-            self._slots.release()
-        self._on_connected(hello, connected)
+            self._handshakes.remove(begun)
+        if begun.is_over:
+            connected.close()
+        else:
+            self._on_connected(hello, connected)
+
+
+@dataclass(eq=False, slots=True)
+class _Handshake:
+    """One handshake of a listener. ``is_over``: it was ended for another one."""
+
+    sock: socket.socket
+    address: str
+    is_over: bool = False
+
+    def end(self) -> None:
+        """End it: its thread, which may wait for the other end, finds the connection closed."""
+        self.is_over = True
+        with suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+
+class _Handshakes:
+    """The handshakes of a listener, the oldest first, up to a limit. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._begun: list[_Handshake] = []
+
+    def begin(self, sock: socket.socket, address: str) -> _Handshake:
+        """Add a handshake. If there is no place, end the oldest of the address that has most of them."""
+        begun = _Handshake(sock, address)
+        with self._changed:
+            while len(self._begun) >= _CONCURRENT:
+                ((most, _),) = Counter(each.address for each in self._begun).most_common(1)
+                next(each for each in self._begun if each.address == most).end()
+                self._changed.wait(_LOOK)
+            self._begun.append(begun)
+        return begun
+
+    def remove(self, begun: _Handshake) -> None:
+        with self._changed:
+            self._begun.remove(begun)
+            self._changed.notify_all()
 
 
 def _secure(sock: socket.socket, tls: ssl.SSLContext | None, *, server: bool) -> socket.socket:
-    return sock if tls is None else tls.wrap_socket(sock, server_side=server)
+    return sock if tls is None else tls.wrap_socket(sock, server_side=server, do_handshake_on_connect=False)
+
+
+def _agree_on_keys(sock: socket.socket) -> None:
+    """Do the handshake of TLS, if the connection has one."""
+    if isinstance(sock, ssl.SSLSocket):
+        sock.do_handshake()
 
 
 def _prepare(sock: socket.socket) -> DataSocket:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -23,7 +24,7 @@ from kafka_eos.runtime.worker.control_messages import ControlMessage, StartSessi
 from kafka_eos.runtime.worker.worker_connections import WorkerConnections
 
 _LOOK = 0.1
-"""Most seconds until a waiting session sees that it was cancelled."""
+"""Most seconds until a waiting session sees that it was cancelled, or a waiting connection that it was closed."""
 _SECRET = 5.0
 """Most seconds that a connection waits here for the message that begins its session."""
 
@@ -133,14 +134,16 @@ class TcpConnections(WorkerConnections):
                 self._arrived.pop(old).close()
             self._changed.notify_all()
 
-    def _find_secret(self, hello: bytes) -> bytes | None:
+    def _find_secret(self, hello: bytes, is_over: Callable[[], bool]) -> bytes | None:
         """Return the secret of a connection's session. The sender may have heard of it earlier than this worker."""
         try:
             peer = _peer_hello.decode(hello)
         except msgspec.DecodeError:
             return None
+        deadline = time.monotonic() + _SECRET
         with self._changed:
-            self._changed.wait_for(lambda: self._session >= peer.session, _SECRET)
+            while self._session < peer.session and not is_over() and time.monotonic() < deadline:
+                self._changed.wait(_LOOK)
             is_current = self._session == peer.session and self._subtask == peer.receiver
             return self._secret if is_current else None
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 import pytest
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.runtime.transport import tcp_sockets
 from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.handshake import HandshakeRefused, prove_dialer, prove_listener
@@ -184,28 +183,50 @@ def test_a_port_range_is_kept_and_what_is_full_is_said() -> None:
         port = taken.getsockname()[1]
 
         with pytest.raises(ConfigError, match=f"no port from {port} to {port} is free on 127.0.0.1: allow more ports"):
-            TcpListener("127.0.0.1", range(port, port + 1), None, lambda hello: SECRET, never)
+            TcpListener("127.0.0.1", range(port, port + 1), None, lambda hello, is_over: SECRET, never)
         with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:0: "):
-            TcpListener("192.0.2.1", range(1), None, lambda hello: SECRET, never)
+            TcpListener("192.0.2.1", range(1), None, lambda hello, is_over: SECRET, never)
 
 
-def test_strangers_who_keep_silent_do_not_keep_out_those_who_belong_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp_sockets, "_HANDSHAKE", 1.0)
+@pytest.mark.parametrize("kind", TCP)
+def test_strangers_who_keep_silent_do_not_keep_out_those_who_belong_here(kind: str) -> None:
+    """There are far more of them than places, and each may keep silent for longer than a worker tries to connect."""
+    with ExitStack() as closing:
+        arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
+        listener = listen(kind, arrived, closing)
+        for _ in range(200):
+            closing.enter_context(socket.create_connection((listener.address.host, listener.address.port)))
+
+        ours = dial(listener.address, credentials(kind).make_client_tls(), SECRET, b"hello")
+        ours.close()
+        arrived.get(timeout=PATIENCE).close()
+
+
+def test_a_machine_that_connects_again_and_again_keeps_out_no_other() -> None:
+    """Its own handshakes end for each other: one of another machine, begun before them all, goes on."""
+    with ExitStack() as closing:
+        listener = listen("tcp", queue.SimpleQueue(), closing)
+        place = listener.address.host, listener.address.port
+        worker = closing.enter_context(socket.create_connection(place))
+        strangers = [
+            closing.enter_context(socket.create_connection(place, source_address=("127.0.0.2", 0))) for _ in range(200)
+        ]
+        strangers[0].settimeout(PATIENCE)
+        eventually(lambda: is_closed(strangers[0]), "the oldest of them is ended")
+
+        prove_dialer(worker, SECRET, b"hello", time.monotonic() + PATIENCE)
+
+
+def test_what_strangers_do_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with ExitStack() as closing:
         arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
         listener = listen("tcp", arrived, closing)
-        for _ in range(80):
-            closing.enter_context(socket.create_connection((listener.address.host, listener.address.port)))
-
-        def connected() -> bool:
-            try:
-                dial(listener.address, None, SECRET, b"hello").close()
-            except ConnectionError:
-                return False
-            return True
-
-        eventually(connected, "the silent ones are gone")
-        arrived.get(timeout=PATIENCE).close()
+        for _ in range(50):
+            with socket.create_connection((listener.address.host, listener.address.port)) as stranger:
+                stranger.settimeout(PATIENCE)
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                eventually(lambda: is_closed(stranger), "it is closed")
+    assert caplog.text.count("was refused") <= 1
 
 
 def test_both_ends_of_a_connection_need_one_secret_each_and_no_more() -> None:

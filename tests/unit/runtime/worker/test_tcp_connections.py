@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,7 +38,7 @@ class Side:
         arrived: queue.SimpleQueue[tuple[bytes, DataSocket]] = queue.SimpleQueue()
         own, host = credentials(kind), "::1" if kind == "ipv6" else "127.0.0.1"
         keep = lambda hello, sock: arrived.put((hello, sock))  # noqa: E731
-        listener = TcpListener(host, range(1), own.make_server_tls(), lambda hello: SECRET, keep)
+        listener = TcpListener(host, range(1), own.make_server_tls(), lambda hello, is_over: SECRET, keep)
         closing.callback(listener.close)
         self.proxy = None if through is None else through(listener.address)
         at = listener.address if self.proxy is None else self.proxy.address
@@ -149,6 +150,20 @@ def test_a_connection_of_another_session_or_secret_reaches_nobody(
 
     with pytest.raises(ConnectionError):
         dial(TcpAddress(sides[1].hello.host, sides[1].hello.port), None, secret, hello)
+
+
+def test_connections_of_sessions_that_never_begin_keep_nobody_out(closing: ExitStack) -> None:
+    """A stranger may name any session, and its connection waits for it."""
+    sides = [Side(subtask, "tcp", closing) for subtask in range(2)]
+    begin(sides[1], start_of(sides, sides[1]))
+    start = begin(sides[0], start_of(sides, sides[0]))
+    hello = msgspec.msgpack.encode(PeerHello(10**9, 0, 1))
+    greeting = b"keos-w\x00\x01" + bytes(32) + len(hello).to_bytes(2, "big") + hello + bytes(32)
+    for _ in range(200):
+        stranger = closing.enter_context(socket.create_connection((sides[1].hello.host, sides[1].hello.port)))
+        stranger.sendall(greeting)
+
+    sides[0].connections.connect_peers(start, lambda: False)[1].close()
 
 
 def test_a_session_that_is_cancelled_waits_for_nobody(closing: ExitStack) -> None:
