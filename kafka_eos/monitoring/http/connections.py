@@ -28,8 +28,6 @@ _PROBES: Final = (b"GET /healthz ", b"GET /readyz ")
 _LONGEST_PROBE: Final = max(map(len, _PROBES))
 _ACCEPT_PAUSE: Final = 1.0
 """Seconds until the next attempt after an error of ``accept``, such as no free descriptor."""
-_QUIET: Final = 60.0
-"""Seconds between two log lines about errors of ``accept``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,6 @@ class ConnectionAcceptor:
         self._build, self._tls = build, tls
         self._open: dict[asyncio.Task[None], BoundedProtocol] = {}
         """The connections, the oldest first."""
-        self._failed, self._reported = 0, -_QUIET
 
     async def run(self) -> None:
         """Accept connections until the task is cancelled."""
@@ -167,7 +164,7 @@ class ConnectionAcceptor:
             try:
                 connection, _ = await loop.sock_accept(self._listening)
             except OSError as error:
-                self._report(error)
+                _LOG.error("connections cannot be accepted: %s", error)
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
             is_probe = self._tls() is None and _begins_like_a_probe(connection)
@@ -222,10 +219,3 @@ class ConnectionAcceptor:
             if self._tls() is None:
                 connection.send(_FULL)
             connection.shutdown(socket.SHUT_WR)
-
-    def _report(self, error: OSError) -> None:
-        """Log errors of ``accept`` once a minute, with their number."""
-        self._failed += 1
-        if time.monotonic() - self._reported >= _QUIET:
-            self._reported = time.monotonic()
-            _LOG.error("connections cannot be accepted (%d errors so far): %s", self._failed, error)

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Final
 
 import uvicorn
 from starlette.routing import BaseRoute
 
+from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.http.access import HttpAccess
 from kafka_eos.monitoring.http.certificates import Certificate
 from kafka_eos.monitoring.http.connections import FOR_PROBES, BoundedProtocol, ConnectionAcceptor, ConnectionLimits
 from kafka_eos.monitoring.http.hosts import LOOPBACK, host_in_url
 from kafka_eos.monitoring.http.security import build_app
+
+_QUIET: Final = 60.0
+"""Seconds between two log lines of one kind: a client does not decide how much is logged."""
+for _logger in ("kafka_eos.http", "uvicorn.error"):
+    logging.getLogger(_logger).addFilter(RepeatFilter(_QUIET))
 
 
 class _BoundedServer(uvicorn.Server):

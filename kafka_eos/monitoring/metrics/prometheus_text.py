@@ -24,7 +24,10 @@ from kafka_eos.monitoring.metrics.samples import Samples
 
 def expose(samples: Samples, accept: str) -> tuple[bytes, str]:
     """Return the text and its content type, for a reader that accepts these."""
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except TypeError:  # of a version that is not a number
+        encode, content_type = choose_encoder("")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(samples))
     return encode(registry), content_type

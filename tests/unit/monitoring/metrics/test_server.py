@@ -76,6 +76,14 @@ def test_prometheus_reads_its_own_format_and_openmetrics(observed: MetricsObserv
         assert buckets == [0, 1, 1]
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+def test_a_version_that_is_none_gets_the_usual_format(kind: str, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    status, content_type, _ = ask(url, "/metrics", Accept=f"{kind}; version=one.two")
+
+    assert status == 200 and content_type.startswith("text/plain")
+    assert caplog.text == ""
+
+
 def test_what_cannot_be_answered_is_said_and_the_next_question_is_answered(
     observed: MetricsObserver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,7 +94,10 @@ def test_what_cannot_be_answered_is_said_and_the_next_question_is_answered(
         code, _, said = ask(url, "/api/status")
         assert code == 500 and said == "ValueError: see the log of the job\n"
         assert ask(url, "/healthz")[0] == 200
-    assert "/api/status cannot be answered" in caplog.text and "status.json is damaged" in caplog.text
+        for _ in range(20):
+            assert ask(url, "/api/status")[0] == 500
+    assert "ValueError: status.json is damaged" in caplog.text
+    assert caplog.text.count("/api/status cannot be answered") == 1, "a client does not decide how much is logged"
 
 
 def test_a_page_of_another_site_that_is_given_this_address_reads_nothing(url: str) -> None:
