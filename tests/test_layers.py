@@ -365,7 +365,14 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
             "psycopg",
             {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.devtools.postgres"},
         ),
-        ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.codecs.registry.registry_client"}),
+        (
+            "httpx2",
+            {
+                "kafka_eos.connectors.http.client",
+                "kafka_eos.codecs.registry.registry_client",
+                "kafka_eos.codecs.registry.response_bounds",
+            },
+        ),
         ("deltalake", {"kafka_eos.connectors.delta.delta_log"}),
         (
             "pyiceberg",

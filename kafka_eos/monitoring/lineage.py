@@ -31,11 +31,13 @@ from openlineage.client.facet_v2 import (
     processing_engine_run,
     schema_dataset,
 )
+from openlineage.client.transport.http import HttpTransport
 from openlineage.client.uuid import generate_new_uuid
 
 from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.abc.dataset import JobDataset
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.status_session import StatusSession
 
 Emit: TypeAlias = Callable[[RunEvent], None]
 _EVERY: Final = 60.0
@@ -65,6 +67,8 @@ def start_lineage(
     client = OpenLineageClient()
     if client.transport.kind == "console":
         raise ConfigError("openlineage needs a destination: set OPENLINEAGE_URL, or write openlineage.yml")
+    if isinstance(client.transport, HttpTransport):
+        client.transport.session = StatusSession()
     sender = _Sender(lambda event: client.emit(event))
     observer = LineageObserver(job, inputs, outputs, version, sender.send)
     try:

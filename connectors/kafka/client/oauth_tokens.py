@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import http.client
 import json
 import ssl
 import threading
@@ -17,8 +18,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 
 from kafka_eos.core.errors import ConfigError, Retryable
 
@@ -34,7 +36,11 @@ _AUTHORITY: Final = "https.ca.location"
 OF_ENDPOINT: Final = frozenset({_URL, _ID, _SECRET, _SCOPE, _EXTENSIONS, _AUTHORITY})
 """The settings of the token provider and the client, with librdkafka's names."""
 _SECONDS: Final = 10.0
-"""Seconds that a provider has to respond."""
+"""Seconds that a provider has to respond, and again to end its response."""
+_MOST_BYTES: Final = 1 << 20
+"""Bytes of a response that are read."""
+_TIMES: Final = (0, 10**11)
+"""Expiry times, in seconds since the Unix epoch, that a token may have: until the year 5138."""
 _UNKNOWN_LIFETIME: Final = 300.0
 """Seconds after which a token without an expiry is requested again."""
 _OF_ITS_LIFE: Final = 0.8
@@ -121,15 +127,26 @@ def _asked(of: TokenEndpoint) -> Answer:
     )
     try:
         with _opener(of).open(request, timeout=_SECONDS) as answer:
-            return _parse_answer(of, json.loads(answer.read(1 << 20)))
+            return _parse_answer(of, json.loads(_read(answer)))
     except urllib.error.HTTPError as error:
         _refused(of, error)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         raise Retryable(f"no token from {of.url}: {error}") from error
 
 
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    found, deadline = bytearray(), time.monotonic() + _SECONDS
+    while len(found) < _MOST_BYTES and (chunk := answer.read1(_MOST_BYTES)):
+        found += chunk
+        if time.monotonic() > deadline:
+            raise TimeoutError("its response does not end")
+    return bytes(found)
+
+
 def _refused(of: TokenEndpoint, error: urllib.error.HTTPError) -> NoReturn:
-    text = error.read(1000).decode("utf-8", "replace").replace(of.secret, "…")
+    text = ""
+    with suppress(OSError, ValueError, http.client.HTTPException):
+        text = error.read1(1000).decode("utf-8", "replace").replace(of.secret, "…")
     reason = f"no token from {of.url} for the client {of.client!r}: {error.code} {text.strip() or error.reason}"
     if 300 <= error.code < 500 and error.code not in (408, 429):
         raise TokenRefused(reason) from None
@@ -143,7 +160,7 @@ def _parse_answer(of: TokenEndpoint, answer: Any) -> Answer:
     claims = _claims(token)
     lasts = answer.get("expires_in")
     now = time.time()
-    ends = now + float(lasts) if isinstance(lasts, int | float) else claims.get("exp", now + _UNKNOWN_LIFETIME)
+    ends = now + lasts if _is_time(lasts) else claims.get("exp", now + _UNKNOWN_LIFETIME)
     return token, float(ends), str(claims.get("sub", of.client)), dict(of.extensions)
 
 
@@ -164,12 +181,16 @@ def _claims(token: str) -> dict[str, Any]:
     try:
         _, body, _ = token.split(".")
         found = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-    except (ValueError, binascii.Error):
+    except (ValueError, RecursionError, binascii.Error):
         return {}
     if not isinstance(found, dict):
         return {}
-    ends = found.get("exp")
-    return found if ends is None or isinstance(ends, int | float) else {k: v for k, v in found.items() if k != "exp"}
+    return found if _is_time(found.get("exp")) else {name: value for name, value in found.items() if name != "exp"}
+
+
+def _is_time(found: object) -> TypeGuard[float]:
+    """Return whether it is a finite number within ``_TIMES``."""
+    return isinstance(found, int | float) and _TIMES[0] <= found < _TIMES[1]
 
 
 def _shown(at: float) -> str:

@@ -25,6 +25,8 @@ from kafka_eos.core.errors import ConfigError, RegistryUnavailable
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short, because callers wait, and the engine retries with its own backoff."""
+_IN_MEMORY: Final = "mock://"
+"""The beginning of the address of a registry in memory, of the client library."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 _NOT_ITS_OWN: Final = (None, -1, HTTPStatus.BAD_REQUEST)
 """Codes of rejections that do not come from a registry, which has its own codes."""
@@ -124,7 +126,7 @@ class Registry:
     @property
     def in_memory(self) -> bool:
         """Return whether it is the client library's ``mock://``, which is private to each process."""
-        return self.url.startswith("mock://")
+        return self.url.startswith(_IN_MEMORY)
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Return the schema of that id; None if there is none.
@@ -261,7 +263,12 @@ _NOT_UNDERSTOOD: Final = (
 def _client_of(config: Mapping[str, Any]) -> Any:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    return SchemaRegistryClient.new_client(dict(config))
+    from kafka_eos.codecs.registry.response_bounds import bound_responses
+
+    client = SchemaRegistryClient.new_client(dict(config))
+    if not str(config["url"]).startswith(_IN_MEMORY):
+        bound_responses(client._rest_client.session)
+    return client
 
 
 def _errors() -> Any:

@@ -48,6 +48,7 @@ from kafka_eos.monitoring.metrics.catalogue import BUCKETS, PREFIX
 from kafka_eos.monitoring.metrics.epoch_traces import EpochTrace, EpochTracer
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.monitoring.metrics.samples import Samples
+from kafka_eos.monitoring.status_session import StatusSession
 
 _NAME: Final = "kafka_eos"
 _GOODBYE: Final = 3.0
@@ -113,6 +114,11 @@ def _without_waiting_long(closing: list[_MetricsExporter | _TraceExporter]) -> N
             thread.join(_LOOK)
 
 
+def _session(signal: str) -> StatusSession | None:
+    """Return the session for requests; None if a variable asks the SDK for one with credentials."""
+    return None if otel_environment.has_credential_provider(signal) else StatusSession()
+
+
 # ---------------------------------------------------------------- metrics
 
 
@@ -123,7 +129,8 @@ class _MetricsExporter:
         self._observed = observed
         self._resource = resource
         self._interval = interval
-        self._scope, self._exporter = InstrumentationScope(_NAME, version), OTLPMetricExporter()
+        self._scope = InstrumentationScope(_NAME, version)
+        self._exporter = OTLPMetricExporter(session=_session("METRICS"))
         self._began, self._over = time.time_ns(), threading.Event()
         self.last_export_ok = True
         """Has the collector taken what was sent last?"""
@@ -212,7 +219,7 @@ class _TraceExporter:
     """Export one trace per epoch. A processor of the SDK batches spans, and drops some when too many wait."""
 
     def __init__(self, resource: Resource, job: str, version: str) -> None:
-        self._job, self._exporter = job, _SpanExporter()
+        self._job, self._exporter = job, _SpanExporter(session=_session("TRACES"))
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         try:
             self._provider.add_span_processor(BatchSpanProcessor(self._exporter))

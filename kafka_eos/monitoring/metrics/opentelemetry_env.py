@@ -47,6 +47,12 @@ def read_endpoint(signal: str) -> str:
     return f"{parts.scheme}://{host_in_url(parts.hostname)}" + ("" if port is None else f":{port}")
 
 
+def has_credential_provider(signal: str) -> bool:
+    """Return whether the SDK loads a session with credentials for a signal."""
+    prefix, name = "OTEL_PYTHON_EXPORTER_OTLP_HTTP", "CREDENTIAL_PROVIDER"
+    return bool(_first(f"{prefix}_{signal}_{name}", f"{prefix}_{name}")[1])
+
+
 def interval() -> float:
     """Return the seconds between two exports of metrics."""
     text = _of("OTEL_METRIC_EXPORT_INTERVAL") or "60000"

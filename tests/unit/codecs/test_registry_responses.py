@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ from kafka_eos.codecs import Registry, avro
 from kafka_eos.codecs.registry import unknown_schemas as unknown
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, SubjectVersion
 from kafka_eos.codecs.registry.schema_references import fetch_references
-from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, RegistryUnavailable, Retryable
 from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.avro_witness import record
 from tests.scripted_http_server import HALF, RESET, Answer, Answering, Request, Sent
@@ -103,6 +105,24 @@ def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock
 
 NO_PAGE = (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')
 """Of a registry for a path that it does not have, and for a number that is none of Java's."""
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_a_response_that_is_far_too_large_takes_no_memory(encoding: str) -> None:
+    """As gzip a hundred megabytes are a hundred kilobytes, and are not inflated; else no more than a few are read."""
+    body = bytes(100 << 20) if encoding == "identity" else gzip.compress(bytes(100 << 20), 9)
+    with Answering(lambda request: Sent(200, body, {"Content-Encoding": encoding})) as server:
+        codec = items(server.url)
+        tracemalloc.start()
+        try:
+            with pytest.raises(RegistryUnavailable):
+                codec.decode(THREE)
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert taken < 64 << 20
+    assert server.seen[0].headers["Accept-Encoding"] == "identity"
 
 
 def test_a_number_that_no_schema_has_is_the_records_fault_and_takes_no_request() -> None:

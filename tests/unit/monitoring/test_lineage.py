@@ -31,6 +31,7 @@ from kafka_eos.core.ids import Term
 from kafka_eos.monitoring import lineage
 from kafka_eos.monitoring.lineage import JobName, LineageObserver, start_lineage
 from kafka_eos.testing import MemorySink
+from tests.scripted_http_server import Answering, Sent
 
 CTX = JobContext("sales", Term(0), {"bootstrap_servers": "a:9092,b:9092", "kafka_config": {}})
 
@@ -156,6 +157,22 @@ def test_a_catalog_that_is_away_is_reported_and_ends_no_job(
         hear("stopped", {})
 
     assert "an OpenLineage event was not sent" in caplog.text
+
+
+def test_a_catalog_that_redirects_gets_no_events_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Answering(lambda request: (200, b"")) as other:
+        with Answering(lambda request: Sent(307, b"", {"Location": other.url})) as server:
+            monkeypatch.setenv("OPENLINEAGE_URL", server.url)
+            monkeypatch.setattr(lineage, "_GOODBYE", 30.0)
+            with (
+                caplog.at_level(logging.WARNING),
+                start_lineage(JobName("ns", "x"), *list_datasets(tmp_path), "1") as hear,
+            ):
+                hear("running", {})
+        assert len(server.seen) == 1 and other.seen == []
+    assert "an OpenLineage event was not sent: TooManyRedirects" in caplog.text
 
 
 @pytest.mark.parametrize(

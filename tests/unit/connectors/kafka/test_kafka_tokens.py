@@ -13,6 +13,7 @@ from kafka_eos.connectors.kafka.client.credentials import is_renewable, resolve_
 from kafka_eos.connectors.kafka.client.oauth_tokens import TokenRefused
 from kafka_eos.core.errors import ConfigError, Retryable
 from tests.oidc import Provider, provider, signed
+from tests.scripted_http_server import HALF, RESET, Answer, Answering
 
 SECRET = "canary=8d21,c4 +%/"
 
@@ -102,6 +103,37 @@ def test_what_a_provider_answers_is_told_without_the_secret(
 
     assert SECRET not in str(raised.value)
     assert len(issuer.asked) == 1, "a secret goes to no other address"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<html>"),
+        (200, b"[" * 100_000),
+        (200, b"x" * (2 << 20)),
+        (200, b'{"expires_in": 60}'),
+        (503, b"[" * 100_000),
+        HALF,
+        RESET,
+    ],
+    ids=["markup", "nested", "large", "no token", "away", "half", "reset"],
+)
+def test_rubbish_of_a_provider_is_no_token(answer: Answer) -> None:
+    with (
+        Answering(lambda request: answer) as server,
+        pytest.raises(Retryable, match="no token|without an access_token"),
+    ):
+        _answer(Provider(server.url, {}).config("app", **{"sasl.oauthbearer.client.secret": SECRET}))
+
+
+@pytest.mark.parametrize("lasts", ["1e999", "-1e999", "NaN", "9" * 400, '"soon"'])
+def test_a_lifetime_that_is_none_is_some_minutes(lasts: str) -> None:
+    token = b'{"access_token": "opaque", "expires_in": %b}' % lasts.encode()
+    with Answering(lambda request: (200, token)) as server:
+        config = Provider(server.url, {}).config("app", **{"sasl.oauthbearer.client.secret": SECRET})
+        _, ends, _, _ = _answer(config)
+
+    assert round(ends - time.time(), -1) == 300
 
 
 def test_a_wrong_secret_is_not_told_though_the_provider_repeats_it(issuer: Provider) -> None:
