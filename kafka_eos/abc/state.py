@@ -109,6 +109,12 @@ class BackendState(Protocol[T]):
         the state's keys have only one part.
         """
 
+    def scan_between(self, key: Any, first: Any, end: Any) -> Iterable[tuple[Any, T]]:
+        """Iterate over state keys ``(key, entry)`` from the entry ``first`` to before ``end``, with their values.
+
+        Like ``scan_prefix``, which does it for all entries.
+        """
+
     def scan_keys(self, *parts: Any) -> Iterable[Any]:
         """Iterate over state keys that begin with the given parts, without values."""
 

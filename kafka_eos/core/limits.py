@@ -89,12 +89,15 @@ class Limits:
     socket_read_bytes: int = _limit(1 << 20, 5)
     remembered_routes: int = _limit(1_000_000)
     """Keys whose owner is cached, per exchange."""
+    remembered_key_bytes: int = _limit(128)
+    """The owner of a longer key is computed each time, so that long keys do not fill the memory."""
     in_flight_bytes_in_memory: int = _limit(1 << 20, 10)
     """Bytes of a log of in-flight rows that are buffered before they go to the local disk."""
 
     # state
     state_rows_per_block: int = _limit(8192)
     scratch_rows_per_page: int = _limit(16)
+    map_entries_in_first_page: int = _limit(16)
     map_entries_per_page: int = _limit(1024)
     timers_per_page: int = _limit(256)
     cached_timers: int = _limit(1 << 16)

@@ -143,16 +143,19 @@ def _by_group(batch: Batch[Any], parallelism: int) -> RoutedRows:
 
 
 class _Owners(dict[Any, int]):
-    """Owners of keys; each is computed at first use."""
+    """Owners of keys; that of a short key is computed at its first use only."""
 
     def __init__(self, codec: Codec[Any], parallelism: int) -> None:
         super().__init__()
         self._encode, self._parallelism = codec.encode, parallelism
 
     def __missing__(self, key: Any) -> int:
-        if len(self) >= LIMITS.remembered_routes:
-            self.clear()
-        owner = self[key] = subtask_of(group_of(self._encode(key)), self._parallelism)
+        encoded = self._encode(key)
+        owner = subtask_of(group_of(encoded), self._parallelism)
+        if len(encoded) <= LIMITS.remembered_key_bytes:
+            if len(self) >= LIMITS.remembered_routes:
+                self.clear()
+            self[key] = owner
         return owner
 
 

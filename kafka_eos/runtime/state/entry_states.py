@@ -1,12 +1,14 @@
 """States with several entries per key: maps, lists, and any state with namespaces; one row per entry.
 
 Rule: access to one entry reads and writes one row. An iteration over the entries of a key merges a range of rows with
-the changes since the last flush, both in the order of row keys. So its order is the same in every run.
+the changes since the last flush, both in the order of row keys. So its order is the same in every run. A range costs
+what it contains, however many other entries of the key have changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 from kafka_eos.abc.codec import Codec
@@ -24,13 +26,43 @@ NEXT = "next"
 """Attribute of a list: the number of the next element."""
 
 
+class _ChangedPlaces:
+    """The state keys of one key that have changed since the last flush, in the order of their row keys.
+
+    They are sorted when they are read, because most of them never are.
+    """
+
+    def __init__(self, row_keys: Callable[[Sequence[Any]], list[bytes]]) -> None:
+        self._row_keys = row_keys
+        self._places: dict[bytes, Any] = {}
+        self._order: list[bytes] = []
+        self._added: set[Any] = set()
+
+    def add(self, place: Any) -> None:
+        self._added.add(place)
+
+    def between(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Yield row keys from ``first`` to below ``end``, each with its state key."""
+        if self._added:
+            places = list(self._added)
+            self._added.clear()
+            named = zip(self._row_keys(places), places, strict=True)
+            if new := {row_key: place for row_key, place in named if row_key not in self._places}:
+                self._places.update(new)
+                self._order += sorted(new)
+                self._order.sort()  # two sorted runs: this merges them
+        order = self._order
+        for at in range(bisect_left(order, first), bisect_left(order, end)):
+            yield order[at], self._places[order[at]]
+
+
 class CachedEntryState(CachedValueState[T]):
     """A cached state with several entries per key: it tracks which entries of a key have changed since the last
     flush."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._changed: dict[Any, set[Any]] | None = None
+        self._changed: dict[Any, _ChangedPlaces] | None = None
         """Places in ``_dirty``, by key; None if no range was asked for since the last flush."""
 
     def put(self, key: Any, value: T) -> None:
@@ -52,34 +84,47 @@ class CachedEntryState(CachedValueState[T]):
         self._changed = None
 
     def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
-        for row_key, found in self._range(parts):
-            if isinstance(found, bytes):
-                yield self._layout.decode(row_key), self._decoded(found)
-            elif (value := self._cache.get(found, ABSENT)) is not ABSENT:
-                yield found, value
+        return self._present(self._range(parts[0], *self._bounds_of(parts)))
+
+    def scan_between(self, key: Any, first: Any, end: Any) -> Iterator[tuple[Any, T]]:
+        prefix, encode = self._layout.prefix((key,)), self._layout.codecs[-1].encode
+        return self._present(self._range(key, prefix + encode(first), prefix + encode(end)))
 
     def scan_keys(self, *parts: Any) -> Iterator[Any]:
-        for row_key, found in self._range(parts):
+        for row_key, found in self._range(parts[0], *self._bounds_of(parts)):
             if isinstance(found, bytes):
                 yield self._layout.decode(row_key)
             elif found in self._cache:
                 yield found
 
+    def _bounds_of(self, parts: tuple[Any, ...]) -> tuple[bytes, bytes]:
+        prefix = self._layout.prefix(parts)
+        return prefix, compute_upper_bound(prefix)
+
+    def _present(self, found: Iterable[tuple[bytes, Any]]) -> Iterator[tuple[Any, T]]:
+        for row_key, each in found:
+            if isinstance(each, bytes):
+                yield self._layout.decode(row_key), self._decoded(each)
+            elif (value := self._cache.get(each, ABSENT)) is not ABSENT:
+                yield each, value
+
     def _note(self, places: Iterable[Any]) -> None:
         if (changed := self._changed) is not None:
             for place in places:
-                changed.setdefault(place[0], set()).add(place)
+                if (of_key := changed.get(place[0])) is None:
+                    of_key = changed[place[0]] = _ChangedPlaces(self._row_keys)
+                of_key.add(place)
 
-    def _range(self, parts: tuple[Any, ...]) -> Iterator[tuple[bytes, Any]]:
-        """Yield row keys that begin with ``parts``, with the row's data, or with its state key if it has changed."""
+    def _range(self, key: Any, first: bytes, end: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Yield row keys of a key from ``first`` to below ``end``, each with the row's data, or with its state key if
+        it has changed."""
         if self._changed is None:
             self._changed = {}
             self._note(self._dirty)
-        changed = [place for place in self._changed.get(parts[0], ()) if place[: len(parts)] == parts]
-        here = sorted(zip(self._row_keys(changed), changed, strict=True))
-        prefix = self._layout.prefix(parts)
-        self._expect_owned(prefix, prefix)
-        return overlay_changes(scan_pages(self._rows, prefix, compute_upper_bound(prefix)), here)
+        self._expect_owned(first, first)
+        of_key = self._changed.get(key)
+        here = iter(()) if of_key is None else of_key.between(first, end)
+        return overlay_changes(scan_pages(self._rows, first, end), here)
 
 
 class CachedListState(CachedEntryState[T]):
@@ -124,22 +169,26 @@ class ElementNumberCodec(Codec[Any]):
         return int.from_bytes(data, "big")
 
 
-def overlay_changes(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tuple[bytes, Any]]:
+def overlay_changes(rows: Iterator[Row], here: Iterator[tuple[bytes, Any]]) -> Iterator[tuple[bytes, Any]]:
     """Merge stored rows with unflushed changes, in row-key order."""
-    at = 0
+    change = next(here, None)
     for row_key, data in rows:
-        while at < len(here) and here[at][0] < row_key:
-            yield here[at]
-            at += 1
-        if at == len(here) or here[at][0] != row_key:
+        while change is not None and change[0] < row_key:
+            yield change
+            change = next(here, None)
+        if change is None or change[0] != row_key:
             yield row_key, data
-    yield from here[at:]
+    if change is not None:
+        yield change
+        yield from here
 
 
 def scan_pages(rows: StateRows, first: bytes, end: bytes) -> Iterator[Row]:
-    size = most = LIMITS.map_entries_per_page
-    while size == most:
-        page = rows.page(first, end, most)
+    """Yield rows from ``first`` to below ``end``. Pages grow, because some callers need only the first row."""
+    limit = LIMITS.map_entries_in_first_page
+    while page := rows.page(first, end, limit):
         yield from page
-        size = len(page)
-        first = page[-1][0] + b"\0" if page else end
+        if len(page) < limit:
+            return
+        first = page[-1][0] + b"\0"
+        limit = min(4 * limit, LIMITS.map_entries_per_page)

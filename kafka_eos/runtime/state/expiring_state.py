@@ -121,9 +121,15 @@ class ExpiringState(Generic[T]):
         return [value for _, value in self._inner.get_last_written(keys)]
 
     def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
+        return self._select_unexpired(self._inner.scan_prefix(*parts))
+
+    def scan_between(self, key: Any, first: Any, end: Any) -> Iterator[tuple[Any, T]]:
+        return self._select_unexpired(self._inner.scan_between(key, first, end))
+
+    def _select_unexpired(self, found: Iterable[tuple[Any, tuple[int, T]]]) -> Iterator[tuple[Any, T]]:
         now = self._now()
         alive = []
-        for place, (stamp, value) in list(self._inner.scan_prefix(*parts)):
+        for place, (stamp, value) in list(found):
             if self._gone(stamp, now):
                 self._inner.delete(place)
                 continue

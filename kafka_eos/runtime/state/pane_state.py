@@ -155,6 +155,8 @@ class PaneState(EncodedState[T]):
             self._divide(keys, by_group)
             yield PaneContents([], [], [], [])
         chosen = self._groups if groups is None else sorted(groups)
+        if not self._has_rows_beside(pane):  # otherwise a pane of one key would cost as much as one of all groups
+            chosen = sorted(by_group.keys() & chosen)
         found: PaneContents[T] = PaneContents([], [], [], [])
         for group in chosen:
             for encoded, key, value in self._of_group(pane, group, sorted(by_group.pop(group, ()))):
@@ -194,7 +196,8 @@ class PaneState(EncodedState[T]):
         placed = [(prefix + encoded, (key,)) for encoded, key in here if key in held or key in dirty]
         found: list[tuple[bytes, Any, T]] = []
         first = self._gone.get(prefix, prefix)  # rows before it were taken already, and exist until the next flush
-        for row_key, place in overlay_changes(scan_pages(self._rows, first, compute_upper_bound(prefix)), placed):
+        stored = scan_pages(self._rows, first, compute_upper_bound(prefix))
+        for row_key, place in overlay_changes(stored, iter(placed)):
             encoded = row_key[_TIMED:]
             if isinstance(place, bytes):
                 found.append((encoded, self.descriptor.key.decode(encoded), self._decoded(place)))

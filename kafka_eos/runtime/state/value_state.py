@@ -83,6 +83,9 @@ class CachedValueState(EncodedState[T]):
     def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         raise Bug(f"{self._where}: a key has one place")
 
+    def scan_between(self, key: Any, first: Any, end: Any) -> Iterator[tuple[Any, T]]:
+        raise Bug(f"{self._where}: a key has one place")
+
     def scan_keys(self, *parts: Any) -> Iterator[Any]:
         raise Bug(f"{self._where}: a key has one place")
 

@@ -132,6 +132,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/source/row_formats.py LARGEST_ROW LARGEST_BLOCK
         connectors/files/source/unreadable_rows.py _MOST_COLUMNS
         connectors/http/client.py _MOST_BYTES
+        connectors/kafka/client/oauth_tokens.py _MOST_BYTES
         connectors/kafka/sink/producer_pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
         connectors/postgres/source/snapshot_queries.py _RECENT
@@ -142,6 +143,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/codecs/json_schema/draft_07.py _DEEPEST _MOST_CHARACTERS
         kafka_eos/codecs/protobuf/registry_language.py _DEEPEST
         kafka_eos/codecs/registry/decoder_cache.py _MOST _MOST_TEXT
+        kafka_eos/codecs/registry/response_bounds.py _MOST_BYTES
         kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST
         kafka_eos/codecs/registry/unknown_schemas.py _MOST_IDS
         kafka_eos/core/provenance_blocks.py _MOST_OUTPUTS

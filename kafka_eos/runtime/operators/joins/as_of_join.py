@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos.core.records import Batch
+from kafka_eos.core.records import MIN_EVENT_TIME, Batch
 from kafka_eos.plan import AsOfJoinNode, input_of
 from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, JoinRow
 
@@ -48,11 +48,7 @@ class AsOfJoinOperator(JoinOperator):
     def _version(self, key: Any, time: int) -> JoinRow:
         """Return the table's version for a key at a time, and drop older versions."""
         versions = self._states[SIDES[1]]
-        known = []
-        for (_, at), elements in versions.scan_prefix(key):
-            if at > time:
-                break
-            known.append((at, elements))
+        known = list(self._rows(SIDES[1], key, MIN_EVENT_TIME, time + 1))
         if not known:
             return _NOTHING
         at, elements = known.pop()

@@ -101,12 +101,10 @@ class IntervalJoinOperator(JoinOperator):
         return [JoinRow(value, place, bool(met)) for met, elements in enumerate(held) for value, place in elements]
 
     def _until(self, key: Any, side: int, time: int) -> _Found:
-        """Return all rows up to a time; later ones arrived ahead of the watermark."""
+        """Return the rows up to a time that are not over; later ones arrived ahead of the watermark."""
         found: _Found = {}
         for met, state in enumerate(self._names(side)):
-            for (_, at), elements in self._states[state].scan_prefix(key):
-                if at > time:
-                    break
+            for at, elements in self._rows(state, key, time - self._kept[side], time + 1):
                 found.setdefault(at, []).extend(JoinRow(value, place, bool(met)) for value, place in elements)
         return found
 

@@ -20,7 +20,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import ElementsCodec
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
-from kafka_eos.core.records import Batch
+from kafka_eos.core.records import MIN_EVENT_TIME, Batch
 from kafka_eos.plan import JoinNode, input_of
 from kafka_eos.runtime.operators.operator import Operator, OperatorContext
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
@@ -109,9 +109,14 @@ class JoinOperator(Operator):
         """Process a time of a key; return the outputs."""
         raise NotImplementedError
 
-    def _rows(self, key: Any, side: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield times and elements of all waiting rows of a stream, in the order of time."""
-        return ((place[1], elements) for place, elements in self._states[SIDES[side]].scan_prefix(key))
+    def _rows(self, state: str, key: Any, start: int, end: int) -> Iterator[tuple[int, list[Any]]]:
+        """Yield times from ``start`` to before ``end`` and the elements that a state has there, in the order of time.
+
+        Rule: a firing scans only times whose rows it needs. Otherwise a key with many waiting rows takes a time that
+        grows with the square of their number.
+        """
+        first = max(start, MIN_EVENT_TIME)
+        return ((place[1], elements) for place, elements in self._states[state].scan_between(key, first, end))
 
     def _joined(self, pairs: Sequence[tuple[JoinRow, JoinRow]]) -> list[Any]:
         """Return the user's results, in the order of their rows."""

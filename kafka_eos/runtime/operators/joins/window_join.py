@@ -26,8 +26,8 @@ class WindowJoinOperator(JoinOperator):
     def _of_window(self, key: Any, start: int, end: int) -> tuple[_Rows, _Rows]:
         """Return the rows of both streams between these times."""
         left, right = (
-            [JoinRow(*element) for at, elements in self._rows(key, side) if start <= at < end for element in elements]
-            for side in (0, 1)
+            [JoinRow(*element) for _, elements in self._rows(side, key, start, end) for element in elements]
+            for side in SIDES
         )
         return left, right
 
@@ -85,22 +85,23 @@ class SessionJoinOperator(WindowJoinOperator):
         if end > now:
             return end
         # A later row of its session has a timer too; this one will find nothing to do.
-        return now + 1 if any(abs(at - time) < self._gap for at in self._times(key)) else None
+        return now + 1 if self._has_rows(key, time - self._gap + 1, time + self._gap) else None
 
-    def _times(self, key: Any) -> list[int]:
-        """Return the times of all waiting rows, in order."""
-        return sorted({at for side in (0, 1) for at, _ in self._rows(key, side)})
+    def _has_rows(self, key: Any, start: int, end: int) -> bool:
+        return any(True for side in SIDES for _ in self._rows(side, key, start, end))
+
+    def _find_start(self, key: Any, last: int) -> int:
+        """Return the first time of the session that has rows at ``last``."""
+        start = last
+        while before := [at for side in SIDES for at, _ in self._rows(side, key, start - self._gap + 1, start)]:
+            start = min(before)
+        return start
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
-        end, times = time + 1, self._times(key)
-        last = end - self._gap
-        if last not in times or any(last < at < end for at in times):
+        end, last = time + 1, time + 1 - self._gap
+        if self._has_rows(key, last + 1, end) or not self._has_rows(key, last, last + 1):
             return ()
-        start = last
-        for at in reversed([at for at in times if at < last]):
-            if start - at >= self._gap:
-                break
-            start = at
+        start = self._find_start(key, last)
         left, right = self._of_window(key, start, end)
         for at in {row.time for row in chain(left, right)}:
             self._forget(key, at)

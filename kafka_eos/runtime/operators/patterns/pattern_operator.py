@@ -83,12 +83,14 @@ class PatternOperator(Operator):
         bits = sum(bit for bit, where in self._conditions if where(value))
         if not bits and self._table.skips:
             return ()
-        rows = cells.get((key, place[0])) or []
         row = value, place, bits
         self._storable.check([row])
-        if not rows:
+        rows = cells.get((key, place[0]))
+        if rows is None:
+            rows = []
             self._timers.add(key, place[0])
-        cells[key, place[0]] = [*rows, row]
+        rows.append(row)
+        cells[key, place[0]] = rows
         return ()
 
     def _too_late(self, value: Any, place: Place) -> Sequence[Any]:

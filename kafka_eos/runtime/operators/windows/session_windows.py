@@ -4,12 +4,15 @@ The state ``sessions`` has the sessions of a key; the contents of one are stored
 at or before its end: when it fires too early, it is set again for the current end. So a session that grows with each
 row does not set a timer per row.
 
-Rule: a row does not belong to a session that ends at the row's time, so a row behind a closed session starts a new one.
+Rules: a row does not belong to a session that ends at the row's time, so a row behind a closed session starts a new
+one. Rows and timers read the sessions that they touch, not all open sessions of the key.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from kafka_eos._util.log_context import TrackedRows
@@ -24,6 +27,7 @@ from kafka_eos.runtime.operators.windows.window_operator import WindowOperator, 
 SESSIONS = "sessions"
 _Span = tuple[int, int]
 """Start and end of a session."""
+_START, _END = itemgetter(0), itemgetter(1)
 _SPANS: MsgpackCodec[tuple[_Span, ...]] = MsgpackCodec(tuple[tuple[int, int], ...])
 
 
@@ -41,7 +45,8 @@ class SessionWindowOperator(WindowOperator):
         times, keys = times_of(batch, self._ctx.operator), batch.keys or []
         (state,) = self._others
         spans = state.view(keys)
-        known = [(key, start) for key in set(keys) for start, _ in spans.get(key, ())]
+        rows = zip(keys, times, strict=True)
+        known = [(key, span[0]) for key, time in rows for span in self._find_touched(spans.get(key, ()), time)[1]]
         self._view = self._cells.view([*known, *zip(keys, times, strict=True)])
         made: list[list[Result]] = []
         refused: list[int] = []
@@ -49,9 +54,9 @@ class SessionWindowOperator(WindowOperator):
             zip(keys, times, TrackedRows(batch, self._items(batch)), strict=True)
         ):
             mine = spans.get(key, ())
-            touched = [span for span in mine if span[0] < time + self._gap and time < span[1]]
-            start = min([time, *(start for start, _ in touched)])
-            end = max([time + self._gap, *(end for _, end in touched)])
+            first, touched = self._find_touched(mine, time)
+            start = min(time, touched[0][0]) if touched else time
+            end = max(time + self._gap, touched[-1][1]) if touched else time + self._gap
             now = self._timers.get_time(key)
             try:
                 if end - 1 + self._lateness <= now:
@@ -71,10 +76,15 @@ class SessionWindowOperator(WindowOperator):
             self._keep(key, touched, (start, end), (0, acc[1]) if full else acc)
             if self._by_clock is not None and not over:
                 self._by_clock.mark_changed(key, start)
-            if mine != (span := (start, end),):
-                spans[key] = tuple(sorted([*(each for each in mine if each not in touched), span]))
+            if touched != (span := (start, end),):
+                spans[key] = (*mine[:first], span, *mine[first + len(touched) :])
             self._wait(key, touched, end, now)
         return self._build_results(batch, refused, made)
+
+    def _find_touched(self, spans: Sequence[_Span], time: int) -> tuple[int, Sequence[_Span]]:
+        """Return the sessions to which a row of that time belongs, and where they begin in ``spans``."""
+        first = bisect_right(spans, time, key=_END)
+        return first, spans[first : bisect_left(spans, time + self._gap, key=_START)]
 
     def _keep(self, key: Any, touched: Sequence[_Span], span: _Span, acc: Any) -> None:
         """Store a session in place of those that were merged into it."""
@@ -85,7 +95,8 @@ class SessionWindowOperator(WindowOperator):
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
         (state,) = self._others
         now = self._timers.get_time(key)
-        there = [(start, end) for start, end in state.get(key) or () if start in changed and end - 1 > now]
+        starts = frozenset(changed)
+        there = [(start, end) for start, end in state.get(key) or () if start in starts and end - 1 > now]
         return [(end - 1, self._emitted(key, start, end, [self._cells.get((key, start))])) for start, end in there]
 
     def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, over: bool) -> Any:
@@ -112,20 +123,21 @@ class SessionWindowOperator(WindowOperator):
         (state,) = self._others
         spans = state.get(key) or ()
         outputs: Sequence[Any] = ()
-        gone: list[_Span] = []
-        for start, end in spans:
-            if end - 1 == time:
+        at = bisect_right(spans, time, key=_END)
+        if at < len(spans) and spans[at][0] <= time:
+            start, end = spans[at]
+            if end - 1 > time:
+                self._timers.add(key, end - 1)
+            else:
                 outputs = self._emitted(key, start, end, [self._cells.get((key, start))])
                 if self._lateness:
                     self._timers.add(key, time + self._lateness)
-            elif start <= time < end:
-                self._timers.add(key, end - 1)
-            if end - 1 + self._lateness == time:
-                gone.append((start, end))
-        for span in gone:
-            self._delete(key, span[0])
-        if len(gone) == len(spans):
-            state.delete(key)
-        elif gone:
-            state.put(key, tuple(span for span in spans if span not in gone))
+        expired = time + 1 - self._lateness
+        at = bisect_left(spans, expired, key=_END)
+        if at < len(spans) and spans[at][1] == expired:
+            self._delete(key, spans[at][0])
+            if left := spans[:at] + spans[at + 1 :]:
+                state.put(key, left)
+            else:
+                state.delete(key)
         return outputs

@@ -18,7 +18,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.plan import Node
 from kafka_eos.protocol.split_assignment import is_numbered, select_positions, subtask_of_split
 from kafka_eos.runtime.exchange.routing import _Owners, make_router
-from kafka_eos.runtime.state.key_groups import group_of, key_group_range
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 from tests.limits import set_limits
@@ -60,6 +60,16 @@ def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int)
                 "rows of a batch changed their order"
             )
             assert len({target for target, _ in parts}) == len(parts)
+
+
+@pytest.mark.limits("usual")
+def test_owners_of_long_keys_are_not_remembered() -> None:
+    """A million of them are, however long they are: whoever writes a topic decides how long its keys are."""
+    owners = _Owners(KeyCodec(), 3)
+    long, short = "k" * 200, "k" * 100
+
+    assert [owners[long], owners[short]] == [subtask_of(group_of(KeyCodec().encode(key)), 3) for key in (long, short)]
+    assert list(owners) == [short]
 
 
 def test_a_router_remembers_no_more_keys_than_it_may() -> None:

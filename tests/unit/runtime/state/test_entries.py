@@ -12,6 +12,7 @@ from state_world import World, snapshot
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import BytesCodec
 from kafka_eos.core.errors import Bug
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 
@@ -109,6 +110,43 @@ def test_many_entries_come_in_pages(world: World) -> None:
     assert [value for _, value in state.scan_prefix("k")] == [entry for entry in range(5000) if entry % 50]
 
 
+@pytest.mark.limits(map_entries_in_first_page=2, map_entries_per_page=3)
+def test_a_range_of_entries_is_found_before_and_after_a_flush(world: World) -> None:
+    backend = world.open()
+    state = backend.value(StateDescriptor("map", KEY, JsonText("number"), "map", entry=ElementNumberCodec()))
+    for entry in (40, 10, 30, 0, 20, 50):
+        state.put(("k", entry), entry)
+    state.put(("other", 25), 0)
+
+    assert list(state.scan_between("k", 10, 40)) == [(("k", entry), entry) for entry in (10, 20, 30)]
+
+    snapshot(world, backend)
+    state.delete(("k", 20))
+    state.put(("k", 25), 25)
+    state.put(("k", 30), 31)
+    state.put(("k", 40), 41)
+
+    assert [value for _, value in state.scan_between("k", 10, 40)] == [10, 25, 31]
+    assert [value for _, value in state.scan_between("k", 40, 1000)] == [41, 50]
+    assert list(state.scan_between("k", 11, 20)) == list(state.scan_between("k", 10, 10)) == []
+    assert list(state.scan_between("nobody", 0, 1000)) == []
+
+
+def test_the_first_entry_of_a_range_takes_one_small_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = world.open()
+    state: Any = backend.value(StateDescriptor("map", KEY, JsonText("number"), "map", entry=ElementNumberCodec()))
+    for entry in range(500):
+        state.put(("k", entry), entry)
+    backend = world.open([snapshot(world, backend)])
+    state = backend.value(StateDescriptor("map", KEY, JsonText("number"), "map", entry=ElementNumberCodec()))
+    asked: list[int] = []
+    page = state._rows.page
+    monkeypatch.setattr(state._rows, "page", lambda *at: (asked.append(at[-1]), page(*at))[1])
+
+    assert next(iter(state.scan_between("k", 100, 400))) == (("k", 100), 100)
+    assert asked == [LIMITS.map_entries_in_first_page]
+
+
 def test_one_entry_is_read_and_written_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = world.open()
     state: Any = backend.value(MAP)
@@ -175,6 +213,8 @@ def test_a_state_with_one_place_a_key_has_nothing_within(world: World) -> None:
     state = world.open().value(StateDescriptor("value", KEY, KEY))
     with pytest.raises(Bug):
         state.scan_prefix("k")
+    with pytest.raises(Bug):
+        state.scan_between("k", 0, 1)
     with pytest.raises(Bug):
         state.next_entry()
 

@@ -349,6 +349,22 @@ def test_a_pane_comes_once_whatever_memory_lets_go_and_whichever_late_rows_ask_w
     assert {key for key, _ in _all(Part(world.open([handle])))} == {*KEYS}.difference(begun.keys)
 
 
+def test_a_pane_of_one_key_is_deleted_as_one_range(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not as one of each key group: records may have times in very many windows."""
+    part = Part(world.open())
+    for pane in range(20):
+        part.add(pane, KEYS[:1])
+    snapshot(world, part.backend)
+    deleted: list[tuple[bytes, bytes]] = []
+    rows: Any = part.panes._rows
+    delete = rows.delete_ranges
+    monkeypatch.setattr(rows, "delete_ranges", lambda ranges: (deleted.extend(ranges), delete(deleted)))
+
+    assert [part.take(pane) for pane in range(20)] == [{KEYS[0]: 1}] * 20
+    assert _all(Part(world.open([snapshot(world, part.backend)]))) == {}
+    assert len(deleted) == 20
+
+
 @pytest.mark.parametrize("restored", [False, True])
 def test_what_was_deleted_goes_with_its_pane(world: World, restored: bool) -> None:
     part = Part(world.open())
