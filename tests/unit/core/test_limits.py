@@ -19,9 +19,10 @@ from tests.limits import set_limits
 ROOT = Path(__file__).parents[3]
 NOT_LOOKED_AT = (
     "kafka_eos/_util/jvm", "kafka_eos/api/run.py", "kafka_eos/audit", "kafka_eos/cli", "kafka_eos/devtools",
-    "kafka_eos/monitoring", "kafka_eos/ops/doctor", "kafka_eos/pytest_plugin", "kafka_eos/spark", "kafka_eos/testing",
+    "kafka_eos/monitoring", "kafka_eos/ops/doctor", "kafka_eos/ops/epoch_replay",
+    "kafka_eos/pytest_plugin", "kafka_eos/spark", "kafka_eos/testing",
 )  # fmt: skip
-"""Rooms that commit, restore, route and delete nothing, and the engine of a job an epoch."""
+"""Packages that commit, restore, route and delete nothing, and tools."""
 
 NO_SIZES: Mapping[str, str] = {
     "prescribed by a format, a protocol or a server": """
