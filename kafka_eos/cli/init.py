@@ -29,4 +29,4 @@ def init(
 
     for file in create_project(name, template):
         echo(str(file))
-    echo(f"\nnext: cd {name} && pytest")
+    echo(f"\nnext: cd {name} && pip install pytest mypy && pytest")

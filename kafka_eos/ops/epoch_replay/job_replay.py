@@ -95,9 +95,10 @@ class JobReplay:
 
 def compare_rows(committed: Sequence[Any], replayed: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the plain values that only the first list has, and those that only the second one has, each as often."""
-    one, other = (Counter(msgspec.json.encode(row, order="sorted") for row in rows) for rows in (committed, replayed))
-    first, second = ([*map(msgspec.json.decode, rest.elements())] for rest in (one - other, other - one))
-    return first, second
+    texts = [[msgspec.json.encode(row, order="sorted") for row in rows] for rows in (committed, replayed)]
+    known = dict(zip((*texts[0], *texts[1]), (*committed, *replayed), strict=True))
+    one, other = map(Counter, texts)
+    return [known[text] for text in (one - other).elements()], [known[text] for text in (other - one).elements()]
 
 
 def replay_epoch(
