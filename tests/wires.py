@@ -9,61 +9,46 @@ import struct
 import threading
 import time
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
+from kafka_eos.runtime.transport.self_signed import create_credentials
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener, dial
 from tests.waiting import PATIENCE
 
-KINDS = ("unix", "tcp", "tls", "ipv6")
-SECRET = b"the secret of a test"
+KINDS = ("unix", "ipv4", "ipv6")
 _CHUNK = 64 << 10
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: a closed socket resets its connection."""
 
 
 @functools.cache
-def certificate() -> bytes:
-    """A certificate that trusts itself, and its key, as PEM."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return signed.public_bytes(encoding) + private
-
-
-def credentials(kind: str) -> Credentials:
-    return Credentials(SECRET, certificate() if kind == "tls" else b"")
+def credentials() -> Credentials:
+    """Those of the run that a test plays."""
+    return create_credentials()
 
 
 def connect(kind: str, closing: ExitStack) -> tuple[DataSocket, DataSocket]:
     """Both ends of a connection."""
     if kind == "unix":
         return socket.socketpair()
-    own, arrived = credentials(kind), queue.SimpleQueue[DataSocket]()
+    arrived = queue.SimpleQueue[DataSocket]()
     listener = listen(kind, arrived, closing)
-    return dial(listener.address, own.make_client_tls(), SECRET, b"hello"), arrived.get(timeout=PATIENCE)
+    return dial_in(listener.address), arrived.get(timeout=PATIENCE)
 
 
 def listen(kind: str, arrived: queue.SimpleQueue[DataSocket], closing: ExitStack) -> TcpListener:
-    host, tls = "::1" if kind == "ipv6" else "127.0.0.1", credentials(kind).make_server_tls()
-    listener = TcpListener(host, range(1), tls, lambda hello, is_over: SECRET, lambda hello, sock: arrived.put(sock))
+    host, own = "::1" if kind == "ipv6" else "127.0.0.1", credentials()
+    find = lambda hello, is_over: own.secret  # noqa: E731
+    listener = TcpListener(host, range(1), own.make_server_tls(), find, lambda hello, sock: arrived.put(sock))
     closing.callback(listener.close)
     return listener
+
+
+def dial_in(address: TcpAddress, hello: bytes = b"hello", own: Credentials | None = None) -> DataSocket:
+    """Connect with the credentials of the run, or with others."""
+    own = own or credentials()
+    return dial(address, own.make_client_tls(), own.secret, hello)
 
 
 class FaultProxy:
@@ -78,8 +63,8 @@ class FaultProxy:
         self.address = TcpAddress("127.0.0.1", self._listener.getsockname()[1])
         self.delay = 0.0
         """Seconds that each chunk is kept."""
-        self.passed = 0
-        """Bytes that went through, in both directions."""
+        self.recorded = bytearray()
+        """The bytes that went through, in both directions."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def freeze(self) -> None:
@@ -127,5 +112,5 @@ class FaultProxy:
                 self._open.wait()
                 time.sleep(self.delay)
                 other.sendall(chunk)
-                self.passed += len(chunk)
+                self.recorded += chunk
             other.shutdown(socket.SHUT_WR)

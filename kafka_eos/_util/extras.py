@@ -12,7 +12,7 @@ from kafka_eos.core.errors import ConfigError
 
 _SPARK: Final = ("pyspark", "pyarrow", "pandas")
 MODULES: Final = {
-    "spark": _SPARK,
+    "spark": (*_SPARK, "cryptography"),
     "audit": (*_SPARK, "numpy", "jinja2"),
     "postgres": ("psycopg",),
     "registry": ("httpx2", "authlib", "attrs", "cachetools", "jsonschema_rs"),

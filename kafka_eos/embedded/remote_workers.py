@@ -20,7 +20,6 @@ import msgspec
 
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
 from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool, WorkerTask
-from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
 from kafka_eos.runtime.worker.control_channel import TcpChannel
@@ -143,10 +142,12 @@ class RemotePool(WorkerPool):
     that is another one.
     """
 
-    def __init__(self, workers: int, host: str, ports: range, certificate: bytes, advertised: str = "") -> None:
+    def __init__(self, workers: int, host: str, ports: range, advertised: str = "") -> None:
+        from kafka_eos.runtime.transport.self_signed import create_credentials  # needs an extra
+
         super().__init__()
         self._advertised = advertised or host
-        self._credentials = Credentials(os.urandom(_SECRET_BYTES), certificate)
+        self._credentials = create_credentials()
         self._numbers = itertools.count(1)
         self._wanted = workers
         self._workers: dict[int, RemoteWorker] = {}

@@ -29,7 +29,7 @@ class TcpProcessPool(RemotePool):
     """Worker processes of one run of a job, which connect to ``host``."""
 
     def __init__(self, plan: Plan, app: AppRef, settings: Settings, host: str) -> None:
-        super().__init__(settings.parallelism, host, _ANY_PORT, certificate=b"")
+        super().__init__(settings.parallelism, host, _ANY_PORT)
         self._app = app
         self._settings = settings
         self._job = plan.name

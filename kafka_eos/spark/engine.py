@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer
 from kafka_eos.core.errors import ConfigError
@@ -44,6 +45,7 @@ class SparkEngine:
         With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises as
         ``kafka_eos.embedded.supervisor``, and ConfigError for what the session cannot do.
         """
+        ensure_extra("spark", "the Spark engine")
         with sessions.open_engine_session(self._session, self._master, plan.name) as session:
             sessions.check(session)
             buffers = settings.state_memory + settings.kafka_memory + settings.exchange_memory

@@ -39,8 +39,8 @@ _JAVA = 17
 def open_engine_session(given: SparkSession | None, master: str | None, name: str) -> Iterator[SparkSession]:
     """Yield the user's session, or a new one that is stopped at the end.
 
-    ``master`` None takes the master of spark-submit, else ``DEFAULT_MASTER``. Raise ConfigError if pyspark or Java is
-    missing, or if another session exists: Spark allows one per process.
+    ``master`` None takes the master of spark-submit, else ``DEFAULT_MASTER``. Raise ConfigError if Java is missing, or
+    if another session exists: Spark allows one per process.
     """
     others = given or _running(master)
     if others is not None:
@@ -55,7 +55,6 @@ def open_engine_session(given: SparkSession | None, master: str | None, name: st
 
 def _running(master: str | None) -> SparkSession | None:
     """Return the session that a submitted program has opened, or None if this process has none."""
-    _require_pyspark()
     if not has_active_session():
         return None
     if master is None and (submitted := submitted_session()) is not None:
@@ -238,16 +237,6 @@ def refuse_mixed_attempts(setting: Callable[[str], str | None]) -> None:
                 "need not be deterministic). Tasks that read the first results would then be committed with tasks "
                 f"that read the second. Set {name}=true."
             )
-
-
-def _require_pyspark() -> None:
-    try:
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]' ({error})"
-        ) from error
 
 
 def _require_java() -> None:

@@ -112,7 +112,7 @@ class SparkPool(RemotePool):
         host = (conf.get("spark.driver.bindAddress") or advertised).strip("[]")
         worker_ports = find_ports(conf.get, WORKER_PORT)
         self._worker_ports = worker_ports.start, worker_ports.stop
-        super().__init__(workers, host, find_ports(conf.get, DRIVER_PORT), certificate=b"", advertised=advertised)
+        super().__init__(workers, host, find_ports(conf.get, DRIVER_PORT), advertised=advertised)
         self._app = app
         self._job = plan.name
         self._storage = open_storage(settings.checkpoint_location(plan.name))

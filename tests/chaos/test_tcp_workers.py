@@ -35,7 +35,7 @@ from tests.wires import FaultProxy
 
 NewJob = Callable[..., Job]
 PAYMENTS = 300
-ROWS, KEYS = 6000, 7
+KEYS = 7
 APP = f"""
 import time
 
@@ -49,10 +49,11 @@ def slowly(n: int) -> int:
 
 pipeline = Pipeline("over-tcp")
 (
-    pipeline.source(ListSource(list(range({ROWS})), splits=2), name="numbers")
+    pipeline.source(ListSource(list(range({{rows}})), splits=2), name="numbers")
     .map(slowly, name="slowly")
-    .key_by(lambda n: n % {KEYS}, values=int)
-    .fold(name="count", init=lambda: 0, step=lambda total, n: total + 1, emit=lambda key, total: dict(key=key, n=total))
+    .map(lambda n: f"payment {{n}}", name="text")
+    .key_by(lambda payment: int(payment.split()[1]) % {KEYS}, values=str)
+    .fold(name="count", init=lambda: 0, step=lambda n, payment: n + 1, emit=lambda key, n: dict(key=key, n=n))
     .sink(FileSink("{{out}}"), name="out")
 )
 """
@@ -123,10 +124,10 @@ class ProxiedPool(TcpProcessPool):
 class ProxiedJob:
     """A job in this process. ``harm`` is done once, after some epochs; ``mend`` when the attempt has failed."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
-        self.out = directory / "out"
+    def __init__(self, directory: Path, rows: int = 6000, **settings: object) -> None:
+        self.rows, self.out = rows, directory / "out"
         path = directory / "app.py"
-        path.write_text(APP.replace("{out}", str(self.out)))
+        path.write_text(APP.replace("{out}", str(self.out)).replace("{rows}", str(rows)))
         app = AppRef(path)
         given = {
             "parallelism": 2,
@@ -160,7 +161,7 @@ class ProxiedJob:
     def check(self) -> None:
         lines = [line for part in self.out.glob("part-*") for line in part.read_text().splitlines()]
         found = Counter((row["key"], row["n"]) for row in map(json.loads, lines))
-        wanted = Counter((key, n) for key in range(KEYS) for n in range(1, len(range(key, ROWS, KEYS)) + 1))
+        wanted = Counter((key, n) for key in range(KEYS) for n in range(1, len(range(key, self.rows, KEYS)) + 1))
         assert found == wanted
 
 
@@ -168,13 +169,26 @@ class ProxiedJob:
 def proxied(tmp_path: Path) -> Iterator[Callable[..., ProxiedJob]]:
     made: list[ProxiedJob] = []
 
-    def make(**settings: object) -> ProxiedJob:
-        made.append(ProxiedJob(tmp_path, **settings))
+    def make(rows: int = 6000, **settings: object) -> ProxiedJob:
+        made.append(ProxiedJob(tmp_path, rows, **settings))
         return made[-1]
 
     yield make
     for job in made:
         job.pool.close()
+
+
+def test_rows_and_secrets_between_workers_cannot_be_read_on_the_wire(proxied: Callable[..., ProxiedJob]) -> None:
+    job = proxied(rows=300)
+
+    job.run(harm=lambda: None)
+
+    job.check()
+    (rows,) = [proxy.recorded for proxy in job.pool.data if proxy.recorded]
+    assert len(rows) > 300 * len("payment 100") / 4, "half of the rows go to the other worker"
+    assert b"payment" not in rows
+    secret = job.pool._credentials.secret
+    assert all(proxy.recorded and secret not in proxy.recorded for proxy in job.pool.control)
 
 
 def test_a_cut_between_two_workers_takes_all_back_and_is_told(proxied: Callable[..., ProxiedJob]) -> None:

@@ -124,8 +124,8 @@ def test_pyspark_that_is_not_installed(home: Path) -> None:
     code, _, shown = kafka_eos(home, "run", "flat.py", "--engine", "spark", PYTHONPATH=path)
 
     assert code == 2
-    assert "ConfigError: the Spark engine needs pyspark and pyarrow: pip install 'kafka-eos[spark]'" in shown
-    assert "No module named 'pyspark'" in shown and "Traceback" not in shown
+    assert "ConfigError: the Spark engine needs pyspark: pip install 'kafka-eos[spark]'" in shown
+    assert "Traceback" not in shown
 
 
 @pytest.mark.timeout(300)

@@ -1,1 +1,1 @@
-"""Connections of workers by TCP: authenticated before the first frame, and encrypted where there is a certificate."""
+"""Connections of workers by TCP: encrypted, and authenticated before the first frame."""

@@ -1,4 +1,4 @@
-"""The socket that frames travel on: one of the operating system, or a TLS connection with the same behavior.
+"""The socket that frames travel on: a Unix socket, or a TLS connection with the same behavior.
 
 Rule: no call blocks. One that can do nothing raises BlockingIOError, and whatever else goes wrong is an OSError.
 """

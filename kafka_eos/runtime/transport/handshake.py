@@ -1,4 +1,4 @@
-"""The mutual handshake of a TCP connection: each end proves that it knows a secret, before any frame.
+"""The mutual handshake inside a TLS connection: each end proves that it knows a secret, before any frame.
 
     listener -> dialer    magic, nonce of the listener
     dialer -> listener    magic, nonce of the dialer, hello, proof of the dialer
@@ -7,7 +7,7 @@
 A proof is an HMAC with the secret over the role, both nonces and the hello, so that it is valid for one connection and
 one direction. The hello, which the caller defines, says who dials; the listener may choose the secret by it.
 Rule: an end that cannot prove itself learns nothing but that it was refused, and each step has a bound in bytes and in
-time. Without TLS, an attacker who controls the network can still change what follows.
+time.
 """
 
 from __future__ import annotations

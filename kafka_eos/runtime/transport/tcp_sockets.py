@@ -1,4 +1,4 @@
-"""TCP sockets between the processes of a job: dialed and accepted, each after its handshake.
+"""TLS connections between the processes of a job: dialed and accepted, each after its handshake.
 
 Rule: a stranger costs little: a bounded number of handshakes run at once, each for a bounded time. When a listener has
 no place left, a new connection takes one from the machine with most handshakes, so a stranger keeps out no worker.
@@ -52,16 +52,17 @@ class TcpAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def dial(address: TcpAddress, tls: ssl.SSLContext | None, secret: bytes, hello: bytes) -> DataSocket:
+def dial(address: TcpAddress, tls: ssl.SSLContext, secret: bytes, hello: bytes) -> DataSocket:
     """Connect to a listener of the job. Raises ConnectionError that names the address."""
     deadline = time.monotonic() + _HANDSHAKE
     try:
         sock = socket.create_connection((address.host, address.port), timeout=_HANDSHAKE)
         try:
-            sock = _secure(sock, tls, server=False)
-            _agree_on_keys(sock)
-            handshake.prove_dialer(sock, secret, hello, deadline)
-            return _prepare(sock)
+            secured = tls.wrap_socket(sock, do_handshake_on_connect=False)
+            sock = secured
+            secured.do_handshake()
+            handshake.prove_dialer(secured, secret, hello, deadline)
+            return _prepare(secured)
         except BaseException:
             sock.close()
             raise
@@ -80,7 +81,7 @@ class TcpListener:
         self,
         host: str,
         ports: range,
-        tls: ssl.SSLContext | None,
+        tls: ssl.SSLContext,
         find_secret: FindSecret,
         on_connected: Callable[[bytes, DataSocket], None],
     ) -> None:
@@ -115,12 +116,13 @@ class TcpListener:
         deadline = time.monotonic() + _HANDSHAKE
         try:
             begun.sock.settimeout(_HANDSHAKE)
-            begun.sock = _secure(begun.sock, self._tls, server=True)
-            _agree_on_keys(begun.sock)
+            secured = self._tls.wrap_socket(begun.sock, server_side=True, do_handshake_on_connect=False)
+            begun.sock = secured
+            secured.do_handshake()
             hello = handshake.prove_listener(
-                begun.sock, lambda hello: self._find_secret(hello, lambda: begun.is_over), deadline
+                secured, lambda hello: self._find_secret(hello, lambda: begun.is_over), deadline
             )
-            connected = _prepare(begun.sock)
+            connected = _prepare(secured)
         except OSError as error:
             begun.sock.close()
             _LOG.warning("a connection from %s was refused: %s", begun.address, error)
@@ -172,23 +174,12 @@ class _Handshakes:
             self._changed.notify_all()
 
 
-def _secure(sock: socket.socket, tls: ssl.SSLContext | None, *, server: bool) -> socket.socket:
-    return sock if tls is None else tls.wrap_socket(sock, server_side=server, do_handshake_on_connect=False)
-
-
-def _agree_on_keys(sock: socket.socket) -> None:
-    """Do the handshake of TLS, if the connection has one."""
-    if isinstance(sock, ssl.SSLSocket):
-        sock.do_handshake()
-
-
-def _prepare(sock: socket.socket) -> DataSocket:
+def _prepare(sock: ssl.SSLSocket) -> DataSocket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    sock.setblocking(False)
-    return TlsSocket(sock) if isinstance(sock, ssl.SSLSocket) else sock
+    return TlsSocket(sock)
 
 
 def _listen(host: str, ports: range) -> socket.socket:

@@ -14,7 +14,7 @@ from kafka_eos.embedded import remote_workers
 from kafka_eos.embedded.remote_workers import RemotePool, deal_subtasks
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
 from kafka_eos.embedded.worker_pool import WorkerDied, WorkerTask
-from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, dial
+from kafka_eos.runtime.transport.tcp_sockets import TcpAddress
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import (
     EndSession,
@@ -25,6 +25,7 @@ from kafka_eos.runtime.worker.control_messages import (
 )
 from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerHello, WorkerTicket
 from tests.waiting import PATIENCE, eventually
+from tests.wires import dial_in
 
 
 class Place(WorkerTask):
@@ -58,7 +59,7 @@ class PlayedPool(RemotePool):
     """Three workers, whose places a test plays."""
 
     def __init__(self) -> None:
-        super().__init__(3, "127.0.0.1", range(1), certificate=b"", advertised="localhost")
+        super().__init__(3, "127.0.0.1", range(1), advertised="localhost")
         self.places: list[Place] = []
         self.start_workers()
 
@@ -337,13 +338,14 @@ def test_a_worker_that_was_given_up_before_it_connected_is_not_let_in(pool: Play
 def test_who_speaks_another_language_is_not_let_in(pool: PlayedPool) -> None:
     ticket = pool.places[0].ticket
     at = TcpAddress(ticket.host, ticket.port)
-    channel = TcpChannel(dial(at, None, ticket.credentials.secret, b"\xffhello"))
+    own = ticket.credentials
+    channel = TcpChannel(dial_in(at, b"\xffhello", own))
 
     assert list(channel.receive_as_worker()) == []
     channel.release()
     hello = msgspec.msgpack.encode(WorkerHello(ticket.number, 1, "127.0.0.1", 1))
     with pytest.raises(ConnectionError):
-        dial(at, None, b"another secret", hello)
+        dial_in(at, hello, msgspec.structs.replace(own, secret=b"another secret"))
     assert pool.told == []
 
 

@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import msgspec
 import pytest
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.handshake import HandshakeRefused, prove_dialer, prove_listener
+from kafka_eos.runtime.transport.self_signed import create_credentials
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener, dial
 from tests.waiting import PATIENCE, eventually
-from tests.wires import SECRET, connect, credentials, listen
+from tests.wires import KINDS, connect, credentials, dial_in, listen
 
-TCP = ("tcp", "tls", "ipv6")
+SECRET = b"the secret of a test"
+TCP = ("ipv4", "ipv6")
 
 
 def shake(theirs: bytes | None, mine: bytes, hello: bytes = b"hello") -> tuple[object, object]:
@@ -101,7 +103,7 @@ def test_rubbish_is_refused_and_the_next_one_is_served(kind: str, rubbish: bytes
         stranger.sendall(rubbish)
         eventually(lambda: is_closed(stranger), "it is closed")
 
-        ours = dial(listener.address, credentials(kind).make_client_tls(), SECRET, b"hello")
+        ours = dial_in(listener.address)
         theirs = arrived.get(timeout=PATIENCE)
         ours.close()
         theirs.close()
@@ -120,23 +122,29 @@ def test_a_wrong_secret_names_the_address(kind: str) -> None:
         listener = listen(kind, queue.SimpleQueue(), closing)
 
         with pytest.raises(ConnectionError, match=rf"{listener.address.port}: .*closed the connection"):
-            dial(listener.address, credentials(kind).make_client_tls(), b"wrong", b"hello")
+            dial_in(listener.address, own=msgspec.structs.replace(credentials(), secret=b"wrong"))
 
 
-def test_who_has_no_certificate_or_expects_none_is_refused() -> None:
+def test_a_certificate_of_another_run_is_refused_by_both_ends() -> None:
+    """The secret alone proves nothing: it passes through Spark, which may not encrypt it."""
     with ExitStack() as closing:
-        secure, plain = (listen(kind, queue.SimpleQueue(), closing) for kind in ("tls", "tcp"))
+        arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
+        listener = listen("ipv4", arrived, closing)
+        other = msgspec.structs.replace(create_credentials(), secret=credentials().secret)
+        trusting = other.make_client_tls()
+        trusting.load_verify_locations(cadata=credentials().certificate.decode())
 
+        with pytest.raises(ConnectionError, match="certificate verify failed"):
+            dial_in(listener.address, own=other)
         with pytest.raises(ConnectionError):
-            dial(secure.address, None, SECRET, b"hello")
-        with pytest.raises(ConnectionError):
-            dial(plain.address, credentials("tls").make_client_tls(), SECRET, b"hello")
+            dial(listener.address, trusting, other.secret, b"hello")
+        assert arrived.empty()
 
 
 def test_no_row_can_be_read_on_the_wire() -> None:
     with ExitStack() as closing:
         arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
-        listener = listen("tls", arrived, closing)
+        listener = listen("ipv4", arrived, closing)
         recorder = closing.enter_context(socket.create_server(("127.0.0.1", 0)))
         seen = bytearray()
 
@@ -149,7 +157,7 @@ def test_no_row_can_be_read_on_the_wire() -> None:
 
         threading.Thread(target=record, daemon=True).start()
         address = TcpAddress("127.0.0.1", recorder.getsockname()[1])
-        ours = dial(address, credentials("tls").make_client_tls(), SECRET, b"worker 3 says hello")
+        ours = dial_in(address, b"worker 3 says hello")
         theirs = arrived.get(timeout=PATIENCE)
         ours.send(b"a row that nobody may read")
         eventually(lambda: receive(theirs) == b"a row that nobody may read", "it arrives")
@@ -157,7 +165,7 @@ def test_no_row_can_be_read_on_the_wire() -> None:
         theirs.close()
 
     assert len(seen) > 200
-    assert b"nobody may read" not in seen and b"says hello" not in seen and SECRET not in seen
+    assert b"nobody may read" not in seen and b"says hello" not in seen and credentials().secret not in seen
 
 
 def copy(one: socket.socket, other: socket.socket, seen: bytearray) -> None:
@@ -177,15 +185,17 @@ def receive(sock: DataSocket) -> bytes:
 
 
 def test_a_port_range_is_kept_and_what_is_full_is_said() -> None:
+    tls = credentials().make_server_tls()
+
     def never(hello: bytes, sock: DataSocket) -> None: ...
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
         with pytest.raises(ConfigError, match=f"no port from {port} to {port} is free on 127.0.0.1: allow more ports"):
-            TcpListener("127.0.0.1", range(port, port + 1), None, lambda hello, is_over: SECRET, never)
+            TcpListener("127.0.0.1", range(port, port + 1), tls, lambda hello, is_over: SECRET, never)
         with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:0: "):
-            TcpListener("192.0.2.1", range(1), None, lambda hello, is_over: SECRET, never)
+            TcpListener("192.0.2.1", range(1), tls, lambda hello, is_over: SECRET, never)
 
 
 @pytest.mark.parametrize("kind", TCP)
@@ -197,15 +207,14 @@ def test_strangers_who_keep_silent_do_not_keep_out_those_who_belong_here(kind: s
         for _ in range(200):
             closing.enter_context(socket.create_connection((listener.address.host, listener.address.port)))
 
-        ours = dial(listener.address, credentials(kind).make_client_tls(), SECRET, b"hello")
-        ours.close()
+        dial_in(listener.address).close()
         arrived.get(timeout=PATIENCE).close()
 
 
 def test_a_machine_that_connects_again_and_again_keeps_out_no_other() -> None:
     """Its own handshakes end for each other: one of another machine, begun before them all, goes on."""
     with ExitStack() as closing:
-        listener = listen("tcp", queue.SimpleQueue(), closing)
+        listener = listen("ipv4", queue.SimpleQueue(), closing)
         place = listener.address.host, listener.address.port
         worker = closing.enter_context(socket.create_connection(place))
         strangers = [
@@ -214,13 +223,14 @@ def test_a_machine_that_connects_again_and_again_keeps_out_no_other() -> None:
         strangers[0].settimeout(PATIENCE)
         eventually(lambda: is_closed(strangers[0]), "the oldest of them is ended")
 
-        prove_dialer(worker, SECRET, b"hello", time.monotonic() + PATIENCE)
+        with credentials().make_client_tls().wrap_socket(worker) as secured:
+            prove_dialer(secured, credentials().secret, b"hello", time.monotonic() + PATIENCE)
 
 
 def test_what_strangers_do_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with ExitStack() as closing:
         arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
-        listener = listen("tcp", arrived, closing)
+        listener = listen("ipv4", arrived, closing)
         for _ in range(50):
             with socket.create_connection((listener.address.host, listener.address.port)) as stranger:
                 stranger.settimeout(PATIENCE)
@@ -232,14 +242,13 @@ def test_what_strangers_do_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
 def test_both_ends_of_a_connection_need_one_secret_each_and_no_more() -> None:
     """A certificate alone proves nothing: the secret is asked for, too."""
     with ExitStack() as closing:
-        listener = listen("tls", queue.SimpleQueue(), closing)
-        stolen = Credentials(b"", credentials("tls").certificate)
+        listener = listen("ipv4", queue.SimpleQueue(), closing)
 
         with pytest.raises(ConnectionError):
-            dial(listener.address, stolen.make_client_tls(), stolen.secret, b"hello")
+            dial_in(listener.address, own=msgspec.structs.replace(credentials(), secret=b""))
 
 
-@pytest.mark.parametrize("kind", ["unix", *TCP])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_socket_of_any_kind_never_waits_and_tells_the_end(kind: str) -> None:
     with ExitStack() as closing:
         one, other = connect(kind, closing)
