@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from kafka_eos._util.extras import ensure_extra
@@ -11,11 +12,14 @@ from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.supervisor import Supervisor
 from kafka_eos.plan import Plan
+from kafka_eos.plan.worker_memory import WorkerMemory
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.spark import session as sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
 
 
 class SparkEngine:
@@ -48,13 +52,22 @@ class SparkEngine:
         ensure_extra("spark", "the Spark engine")
         with sessions.open_engine_session(self._session, self._master, plan.name) as session:
             sessions.check(session)
-            buffers = settings.state_memory + settings.kafka_memory + settings.exchange_memory
-            sessions.refuse_small_address_space(session.sparkContext.getConf().get, buffers)
             sessions.check_python(session)
+            workers = _count_workers(session, settings)
+            _check_settings(session, WorkerMemory.of(plan, settings, workers))
             from kafka_eos.spark.worker_jobs import SparkPool  # imports pyspark: not before it was looked for
 
-            pool = SparkPool(session, plan, app, settings, _count_workers(session, settings))
+            pool = SparkPool(session, plan, app, settings, workers)
             Supervisor(plan, app, settings, pool, observers, until_caught_up).run()
+
+
+def _check_settings(session: SparkSession, worker: WorkerMemory) -> None:
+    context = session.sparkContext
+    setting = context.getConf().get
+    sessions.refuse_idle_timeout(setting)
+    sessions.refuse_small_address_space(setting, worker)
+    if shortage := sessions.find_memory_shortage(setting, context.master or "", worker):
+        _LOG.warning(shortage)
 
 
 def _count_workers(session: SparkSession, settings: Settings) -> int:

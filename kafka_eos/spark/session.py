@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kafka_eos import __version__
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.package import ROOT
+from kafka_eos.plan.worker_memory import WorkerMemory
 from kafka_eos.spark.live_session import (
     OF_OUR_OWN,
     has_active_session,
@@ -193,15 +194,22 @@ def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
         )
 
 
-def refuse_small_address_space(setting: Callable[[str], str | None], buffers: int) -> None:
-    """Raise ConfigError if Spark would limit the address space of a worker to less than it needs.
+def refuse_idle_timeout(setting: Callable[[str], str | None]) -> None:
+    """Raise ConfigError if Spark would kill the Python worker of each task that returns nothing for a while."""
+    if int(setting(_IDLE_SECONDS) or 0) and (setting(_KILL_IDLE) or "false").lower() == "true":
+        raise ConfigError(
+            f"{_KILL_IDLE}=true: Spark would kill each worker of the job {setting(_IDLE_SECONDS)} s after its start, "
+            f"because its task returns nothing until the job ends. Set {_KILL_IDLE}=false."
+        )
 
-    ``buffers``: bytes of memory that the settings of the job give to a worker.
-    """
+
+def refuse_small_address_space(setting: Callable[[str], str | None], worker: WorkerMemory) -> None:
+    """Raise ConfigError if Spark would limit the address space of a worker to less than it needs."""
     given = setting(_ADDRESS_SPACE)
     if given is None:
         return
-    limit, needed = _parse_size(given) // int(setting("spark.executor.cores") or 1), _CODE_AND_STACKS + buffers
+    limit = _parse_size(_ADDRESS_SPACE, given) // int(setting("spark.executor.cores") or 1)
+    needed = _CODE_AND_STACKS + worker.buffers
     if limit < needed:
         raise ConfigError(
             f"{_ADDRESS_SPACE}={given} limits the address space of each worker to {limit >> 20} MiB, and a worker "
@@ -210,15 +218,40 @@ def refuse_small_address_space(setting: Callable[[str], str | None], buffers: in
         )
 
 
-def _parse_size(text: str) -> int:
+def find_memory_shortage(setting: Callable[[str], str | None], master: str, worker: WorkerMemory) -> str:
+    """Return what an executor's container lacks for the memory of its workers; "" if it is enough.
+
+    Only YARN and Kubernetes limit the memory of an executor with its processes.
+    """
+    if not master.startswith(("yarn", "k8s://")):
+        return ""
+    heap, given = _parse_size(_HEAP, setting(_HEAP) or "1g"), setting(_OVERHEAD)
+    factor = float(setting(f"{_OVERHEAD}Factor") or 0.1)
+    overhead = _parse_size(_OVERHEAD, given) if given else max(int(heap * factor), _JVM_OVERHEAD)
+    workers = max(1, int(setting("spark.executor.cores") or 1) // int(setting("spark.task.cpus") or 1))
+    needed = workers * worker.needed + _JVM_OVERHEAD
+    if overhead >= needed:
+        return ""
+    return (
+        f"{_OVERHEAD} is {overhead >> 20} MiB, and the {workers} workers of an executor may take "
+        f"{workers * worker.needed >> 20} MiB: an executor that exceeds its memory is killed. Set {_OVERHEAD}="
+        f"{needed >> 20}m, or lower state_memory, kafka_memory or exchange_memory"
+    )
+
+
+def _parse_size(name: str, text: str) -> int:
     """Return the bytes of a size in Spark's form, in which the default unit is MiB."""
     found = re.fullmatch(r"(\d+)\s*([kmgtp]?)b?", text.strip().lower())
     if found is None:
-        raise ConfigError(f"{_ADDRESS_SPACE}={text}: Spark accepts sizes such as 4g")
+        raise ConfigError(f"{name}={text}: Spark accepts sizes such as 4g")
     return int(found[1]) << 10 * ("kmgtp".index(found[2] or "m") + 1)
 
 
+_IDLE_SECONDS, _KILL_IDLE = "spark.python.worker.idleTimeoutSeconds", "spark.python.worker.killOnIdleTimeout"
 _ADDRESS_SPACE = "spark.executor.pyspark.memory"
+_HEAP, _OVERHEAD = "spark.executor.memory", "spark.executor.memoryOverhead"
+_JVM_OVERHEAD = 384 << 20
+"""Memory of an executor outside its heap and its workers: Spark's own least overhead."""
 _CODE_AND_STACKS = 2 << 30
 """Address space of a worker without its buffers: 1.6 GB were measured with Kafka's client and 36 threads."""
 _CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
+from kafka_eos.plan.worker_memory import WorkerMemory
 from kafka_eos.runtime.program import load_program
 from kafka_eos.spark import SparkEngine, session
 from kafka_eos.spark.spark_errors import advise_on_setup, translate_error
@@ -70,6 +71,15 @@ def test_speculation_is_refused() -> None:
     session.refuse_unsafe({}.get)
 
 
+def test_a_session_that_kills_python_workers_without_results_is_refused() -> None:
+    given = {"spark.python.worker.killOnIdleTimeout": "true"}
+    session.refuse_idle_timeout(given.get)
+    given["spark.python.worker.idleTimeoutSeconds"] = "60"
+
+    with pytest.raises(ConfigError, match="kill each worker of the job 60 s after its start"):
+        session.refuse_idle_timeout(given.get)
+
+
 @pytest.mark.parametrize(
     ("size", "cores", "enough"),
     [("3g", None, True), ("3071m", None, False), ("3072", None, True), ("6g", "2", True), ("6143M", "2", False),
@@ -79,16 +89,16 @@ def test_an_address_space_that_is_too_small_for_a_worker_is_refused(size: str, c
     given = {"spark.executor.pyspark.memory": size, "spark.executor.cores": cores}
 
     if enough:
-        session.refuse_small_address_space(given.get, 1 << 30)
+        session.refuse_small_address_space(given.get, WorkerMemory(1 << 30, 0, 0))
         return
     with pytest.raises(ConfigError, match=f"{size} limits the address space of each worker to 3071 MiB"):
-        session.refuse_small_address_space(given.get, 1 << 30)
+        session.refuse_small_address_space(given.get, WorkerMemory(1 << 30, 0, 0))
 
 
 def test_an_address_space_without_a_limit_is_enough_and_one_that_is_no_size_is_refused() -> None:
-    session.refuse_small_address_space({}.get, 1 << 40)
+    session.refuse_small_address_space({}.get, WorkerMemory(1 << 40, 0, 0))
     with pytest.raises(ConfigError, match="Spark accepts sizes such as 4g"):
-        session.refuse_small_address_space({"spark.executor.pyspark.memory": "much"}.get, 0)
+        session.refuse_small_address_space({"spark.executor.pyspark.memory": "much"}.get, WorkerMemory(0, 0, 0))
 
 
 # ---------------------------------------------------------------- the machine

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from kafka_eos.plan.worker_memory import PROCESS_BYTES, WorkerMemory
+
 Severity: TypeAlias = Literal["ok", "warning", "bad", "unknown"]
 """`ok`, `warning` (may fail one day), `bad` (will fail) or `unknown`."""
 
-WORKER_BYTES: Final = 150 << 20
-"""Memory of one process for Python, the libraries and a batch; docs/capacity.md says how it was measured."""
 _SPARE_DISK: Final = 1 << 30
 """Less free space than this is a warning even if there is no state yet."""
 _LEAST_DISK: Final = 100 << 20
@@ -60,20 +60,18 @@ class MemoryBudget:
     """
 
     workers: int
-    state: int
-    exchange: int
-    kafka: int
+    each: WorkerMemory
     limit: int | None
 
     @property
     def needed(self) -> int:
         """Return the memory of all workers and the supervisor if every bounded buffer is full."""
-        return self.least + self.workers * (self.exchange + self.kafka)
+        return self.workers * self.each.needed + PROCESS_BYTES
 
     @property
     def least(self) -> int:
-        """Return the memory that is certain to be used: state stays in memory up to its budget."""
-        return self.workers * (self.state + WORKER_BYTES) + WORKER_BYTES
+        """Return the memory of all workers and the supervisor that is certain to be used."""
+        return self.workers * self.each.least + PROCESS_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +119,9 @@ def check_open_files(workers: int, hard: int | None) -> CheckResult:
 
 
 def check_memory(seen: MemoryBudget) -> CheckResult:
-    parts = f"{seen.workers} × (state_memory {_size(seen.state)} + kafka_memory {_size(seen.kafka)} + "
-    parts += f"exchange_memory {_size(seen.exchange)} + {_size(WORKER_BYTES)})"
+    each = seen.each
+    parts = f"{seen.workers} × (state_memory {_size(each.state)} + kafka_memory {_size(each.kafka)} + "
+    parts += f"exchange_memory {_size(each.exchange)} + {_size(PROCESS_BYTES)})"
     what = f"up to {_size(seen.needed)}: {parts}"
     if seen.limit is None:
         return CheckResult("memory", "unknown", f"{what}. The available memory is unknown")

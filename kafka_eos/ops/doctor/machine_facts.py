@@ -11,10 +11,7 @@ from kafka_eos._util.cpu_quota import cgroups
 from kafka_eos.config.settings import Settings
 from kafka_eos.ops.doctor.findings import DiskUsage, MemoryBudget
 from kafka_eos.plan import Plan
-from kafka_eos.plan.kafka_client_count import kafka_share
-
-_LARGEST_SHARE = 128 << 20
-"""The largest part of ``kafka_memory`` that one client uses: see docs/workers-and-memory.md."""
+from kafka_eos.plan.worker_memory import WorkerMemory
 
 
 def disks(settings: Settings, job: str, state: int) -> Iterator[DiskUsage]:
@@ -43,14 +40,8 @@ def open_files() -> int | None:
 
 def memory(plan: Plan, settings: Settings, root: Path = Path("/")) -> MemoryBudget:
     """Return the memory budget of a job. ``root``: the directory that contains ``proc`` and ``sys``."""
-    share = kafka_share(plan, settings.kafka_memory)
-    return MemoryBudget(
-        settings.parallelism,
-        settings.state_memory if settings.state_backend == "rocksdb" else 0,
-        settings.exchange_memory if settings.parallelism > 1 else 0,
-        settings.kafka_memory // share * min(share, _LARGEST_SHARE),
-        usable_memory(root),
-    )
+    each = WorkerMemory.of(plan, settings, settings.parallelism)
+    return MemoryBudget(settings.parallelism, each, usable_memory(root))
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:

@@ -11,6 +11,7 @@ from kafka_eos.ops.doctor import findings
 from kafka_eos.ops.doctor import machine_facts as machine
 from kafka_eos.ops.doctor.findings import CheckResult, ClockOffset, DiskUsage, MemoryBudget, Severity, StoreGuarantees
 from kafka_eos.ops.doctor.store_probe import try_store
+from kafka_eos.plan.worker_memory import PROCESS_BYTES, WorkerMemory
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 
 GB = 1 << 30
@@ -42,10 +43,10 @@ def test_sockets_between_workers_are_open_files(workers: int, hard: int | None, 
     [(None, "unknown"), (8 * GB, "ok"), (2 * GB, "warning"), (GB, "warning"), (900 << 20, "bad")],
 )
 def test_what_workers_may_take_is_less_than_there_is(limit: int | None, verdict: Severity) -> None:
-    memory = MemoryBudget(2, GB // 4, GB // 64, GB // 2, limit)
+    memory = MemoryBudget(2, WorkerMemory(GB // 4, GB // 64, GB // 2), limit)
 
     expect(findings.check_memory(memory), verdict)
-    assert memory.needed == 2 * (GB // 4 + GB // 64 + GB // 2) + 3 * findings.WORKER_BYTES
+    assert memory.needed == 2 * (GB // 4 + GB // 64 + GB // 2) + 3 * PROCESS_BYTES
 
 
 @pytest.mark.parametrize(
