@@ -14,7 +14,7 @@
     │   ├── RegistryUnavailable  a schema registry does not respond
     │   └── PartialProgress      the call is not done, but made progress
     ├── RestartFromCheckpoint  discard this attempt; restart from the last decided epoch
-    │   ├── WorkersChanged       not a failure: more workers are there, and the next attempt uses them
+    │   ├── WorkersChanged       not a failure: there are more workers, or one must run elsewhere
     │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
     ├── Fenced                 a newer term or a successor owns the job; stop without touching anything
     ├── Fatal                  stop the job for manual intervention
@@ -143,7 +143,7 @@ class ProcessLost(RestartFromCheckpoint):
 
 
 class WorkersChanged(RestartFromCheckpoint):
-    """More workers are there than the attempt has. Raised right after a commit, and not counted as a failure."""
+    """The next attempt would run with more workers, or elsewhere. Raised right after a commit, and no failure."""
 
 
 class EnvironmentFailed(RestartFromCheckpoint):

@@ -14,6 +14,7 @@ import math
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 
 from kafka_eos._util.failpoints import hit
@@ -197,7 +198,14 @@ class AttemptRunner:
             self._apply(facts.Tick())
         else:
             self._request_handler.poll(now)
-            self._apply(self._request_handler.pending)
+            self._apply(self._find_requests())
+
+    def _find_requests(self) -> facts.PendingRequests:
+        """Return what callers wait for. Other workers begin after a checkpoint, which then is requested, too."""
+        pending = self._request_handler.pending
+        if pending.checkpoint is None and self._pool.find_change():
+            return replace(pending, checkpoint=EpochKind.REQUESTED)
+        return pending
 
     def _look_at_restores(self, now: float) -> None:
         if stuck := self._preparation.stuck(now):
@@ -409,8 +417,8 @@ class AttemptRunner:
         self._crew.broadcast(control.NotifyCheckpointCommitted(session=self._session, epoch=epoch))
         # Answer last: the calls above may end the attempt, and the next attempt would not know about an answered stop.
         self._request_handler.on_committed(manifest)
-        if self._pool.has_more_workers() and self._attempt.phase is Phase.RUNNING:
-            raise WorkersChanged("more workers have connected: the next attempt divides the work among all of them")
+        if (change := self._pool.find_change()) and self._attempt.phase is Phase.RUNNING:
+            raise WorkersChanged(change)
 
     def _clean_up(self, find_leftovers: bool) -> SupervisorEvent:
         """Delete files that no checkpoint references, and abort output that workers of earlier terms have opened, if

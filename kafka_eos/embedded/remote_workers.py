@@ -18,15 +18,16 @@ from contextlib import suppress
 
 import msgspec
 
+from kafka_eos.embedded.launched_worker import WorkerTask
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
-from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool, WorkerTask
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import ControlMessage, ReportStacks, StacksReported
-from kafka_eos.runtime.worker.tcp_connections import WorkerHello, WorkerTicket
+from kafka_eos.runtime.worker.tcp_connections import WorkerHello
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
-_SECRET_BYTES = 32
 _STACKS = 2.5
 """Most seconds until a worker has sent its stacks, which the worker itself waits for 2 seconds."""
 _LOG = logging.getLogger(__name__)
@@ -154,6 +155,8 @@ class RemotePool(WorkerPool):
         """All launched workers by subtask."""
         self._in_attempt = 0
         """How many of them belong to the attempt: those with the first subtasks."""
+        self._leaving: set[int] = set()
+        """The numbers of workers whose place is to be shut down."""
         self._launching = threading.Lock()
         tls = self._credentials.make_server_tls()
         self._listener = TcpListener(host, ports, tls, self._find_secret, self._accept)
@@ -172,7 +175,10 @@ class RemotePool(WorkerPool):
 
     def start_workers(self) -> None:
         for subtask in range(self._wanted):
-            if subtask not in self._workers or not self._workers[subtask].alive:
+            worker = self._workers.get(subtask)
+            if worker is not None and worker.number in self._leaving:
+                worker.kill()
+            if worker is None or not worker.alive:
                 self._start(subtask)
         self._in_attempt = self._wanted
 
@@ -185,9 +191,14 @@ class RemotePool(WorkerPool):
                 self._workers[subtask] = old[before]
         self._in_attempt = len(connected)
 
-    def has_more_workers(self) -> bool:
+    def find_change(self) -> str:
         left_out = [self._workers[subtask] for subtask in range(self._in_attempt, self._wanted)]
-        return any(worker.is_connected and worker.alive for worker in left_out)
+        if any(worker.is_connected and worker.alive for worker in left_out):
+            return "more workers have connected: the next attempt divides the work among all of them"
+        leaving = [worker.subtask for worker in self.workers if worker.number in self._leaving]
+        if leaving:
+            return f"the place of worker {', '.join(map(str, leaving))} is to be shut down: the next attempt moves it"
+        return ""
 
     def kill_all(self) -> None:
         for worker in self._workers.values():
@@ -204,6 +215,10 @@ class RemotePool(WorkerPool):
         """Handle that the task of a worker has ended by itself."""
         if (worker := self._find(number)) is not None:
             worker.lose()
+
+    def on_leaving(self, number: int) -> None:
+        """Handle that the place of a worker is to be shut down: after a checkpoint it runs elsewhere."""
+        self._leaving.add(number)
 
     def _find_secret(self, hello: bytes, is_over: Callable[[], bool]) -> bytes:
         return self._credentials.secret
@@ -230,7 +245,7 @@ class RemotePool(WorkerPool):
     def start_sessions(self, make_start: MakeStart) -> None:
         """Begin a session in every worker. Its connections have a secret of their own."""
         addresses = {worker.subtask: worker.address for worker in self.workers}
-        secret = os.urandom(_SECRET_BYTES)
+        secret = os.urandom(len(self._credentials.secret))
         for worker in self.workers:
             peers = tuple(subtask for subtask in addresses if subtask != worker.subtask)
             listening = tuple((at.host, at.port) for at in map(addresses.get, peers) if at is not None)

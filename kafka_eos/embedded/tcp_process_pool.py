@@ -15,11 +15,12 @@ import msgspec
 from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
+from kafka_eos.embedded.launched_worker import ChildProcess
 from kafka_eos.embedded.remote_workers import RemotePool
-from kafka_eos.embedded.worker_process import ChildProcess, allow_open_files, remove_local_state
+from kafka_eos.embedded.worker_process import allow_open_files, remove_local_state
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.worker.control_messages import WorkerConfig
-from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
 ENVIRONMENT: Final = "KAFKA_EOS_WORKER_HOST"
 _ANY_PORT: Final = range(1)
@@ -33,7 +34,7 @@ class TcpProcessPool(RemotePool):
         self._app = app
         self._settings = settings
         self._job = plan.name
-        self._config = WorkerConfig.of(plan, app, settings)
+        self._config = msgspec.json.encode(WorkerConfig.of(plan, app, settings))
 
     def start_workers(self) -> None:
         allow_open_files(self._settings.parallelism)

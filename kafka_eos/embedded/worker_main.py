@@ -52,7 +52,8 @@ def _connect(control: str) -> WorkerConnections:
     kind, _, fd = control.partition(":")
     if kind == "unix":
         return UnixConnections(socket.socket(fileno=int(fd)))
-    from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerTicket
+    from kafka_eos.runtime.worker.tcp_connections import TcpConnections
+    from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
     with os.fdopen(int(fd), "rb") as file:
         return TcpConnections(msgspec.json.decode(file.read(), type=WorkerTicket))

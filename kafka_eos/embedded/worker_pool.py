@@ -29,32 +29,6 @@ class WorkerDied(ProcessLost):
         self.workers = frozenset(workers)
 
 
-class WorkerTask(ABC):
-    """The place in which a launched worker runs: a process, or a task of a cluster."""
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool: ...
-
-    @property
-    def is_placed(self) -> bool:
-        """Return whether it has a place to run."""
-        return True
-
-    @property
-    @abstractmethod
-    def io_bytes(self) -> int:
-        """Return the bytes that it has read and written; 0 if unknown."""
-
-    @abstractmethod
-    def describe_end(self) -> str | None:
-        """Return how it ended, such as "was killed by signal 9"; None if it runs. Waits for an end that is near."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """End it, as far as that is possible from here."""
-
-
 class WorkerHandle(ABC):
     """One worker of a pool. ``number`` identifies it there, whatever process it runs in."""
 
@@ -126,9 +100,9 @@ class WorkerPool(ABC):
         """Leave out workers that are not connected, until ``start_workers`` is called again."""
         raise Bug("every worker of this pool has a place to run")
 
-    def has_more_workers(self) -> bool:
-        """Return whether workers have connected that were left out."""
-        return False
+    def find_change(self) -> str:
+        """Return why the next attempt would run with other workers than this one; "" if it would not."""
+        return ""
 
     @abstractmethod
     def start_sessions(self, make_start: MakeStart) -> None:

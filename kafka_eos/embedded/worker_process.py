@@ -7,34 +7,26 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import queue
 import resource
 import shutil
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 
-from kafka_eos._util import thread_dumps as stacks
-from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
+from kafka_eos.embedded.launched_worker import ChildProcess
 from kafka_eos.embedded.supervisor_events import SupervisorEvent, WorkerExited, WorkerMessage
-from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool, WorkerTask
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.worker.control_messages import ControlMessage, WorkerConfig, receive_as_supervisor, send
 
 _OPEN_FILES, _LEAST_FILES = 512, 128
 """Open files besides sockets that a supervisor or a worker with state should have, and the least that they need."""
-
-ENDING = 2.0
-"""Most seconds between the end of a process's socket and the end of the process."""
 
 
 def allow_open_files(parallelism: int) -> None:
@@ -54,70 +46,6 @@ def allow_open_files(parallelism: int) -> None:
         )
 
 
-class ChildProcess(WorkerTask):
-    """A process that runs one worker on this machine. ``control``: see ``worker_main``.
-
-    ``environment``: its environment variables, by default those of this process.
-    """
-
-    def __init__(
-        self,
-        app: AppRef,
-        subtask: int,
-        config: WorkerConfig,
-        control: str,
-        control_fd: int,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        config_fd = open_memory_file(msgspec.json.encode(config))
-        command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", f"{control}:{control_fd}", str(subtask),
-                   str(app), str(config_fd), str(os.getpid())]  # fmt: skip
-        try:
-            self._process = subprocess.Popen(
-                command, pass_fds=[control_fd, config_fd], stdin=subprocess.DEVNULL, env=environment
-            )
-        finally:
-            os.close(config_fd)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def io_bytes(self) -> int:
-        return read_io_bytes(self.pid)
-
-    def describe_end(self) -> str | None:
-        return self.wait(ENDING)
-
-    def wait(self, seconds: float | None = None) -> str | None:
-        """Wait for the end of the process. Return how it ended, or None if it still runs then."""
-        try:
-            code = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-
-    def read_stacks(self) -> str:
-        """Return the Python stacks of its threads, or the reason why there are none."""
-        place = stacks.find_target(self.pid)
-        if place is None:
-            return f"process {self.pid} has no stack dump handler yet"
-        try:
-            return stacks.read_stacks(place, self._process.send_signal)
-        except stacks.NoStacks as error:
-            return str(error)
-
-    def kill(self) -> None:
-        """Kill the process with SIGKILL and reap it. Its sockets end with it."""
-        self._process.kill()
-        self._process.wait()
-
-
 class ProcessPool(WorkerPool):
     """Worker processes of one run of a job."""
 
@@ -126,7 +54,7 @@ class ProcessPool(WorkerPool):
         self._app = app
         self._settings = settings
         self._job = plan.name
-        self._config = WorkerConfig.of(plan, app, settings)
+        self._config = msgspec.json.encode(WorkerConfig.of(plan, app, settings))
         self._numbers = itertools.count()
         self._workers: dict[int, WorkerProcess] = {}
 
@@ -166,7 +94,7 @@ class WorkerProcess(WorkerHandle):
         number: int,
         subtask: int,
         app: AppRef,
-        config: WorkerConfig,
+        config: bytes,
         events: queue.SimpleQueue[SupervisorEvent],
     ) -> None:
         super().__init__(number, subtask)
@@ -221,15 +149,3 @@ def remove_local_state(settings: Settings, job: str) -> None:
         for subtask in range(settings.parallelism):
             # If a directory cannot be removed, the next session reports it.
             shutil.rmtree(directory / str(subtask), ignore_errors=True)
-
-
-def read_io_bytes(pid: int) -> int:
-    """Return the bytes that a child process has read and written, from /proc; 0 if unknown.
-
-    Bytes received from the network are counted when they are written to a file.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.partition(":")[2]) for line in lines if line.startswith(("rchar", "wchar")))

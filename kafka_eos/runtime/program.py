@@ -266,6 +266,22 @@ class CodeFingerprint(msgspec.Struct, frozen=True):
             )
 
 
+def list_code_files(app: Path, code: CodeFingerprint) -> dict[str, Path]:
+    """Return the files that another machine needs to load ``app``, by their paths there, and the app's file first.
+
+    They are the files of ``code``, and whole packages of which files were loaded.
+    """
+    home, package = _find_package(app.absolute())
+    directory = _code_directory(app)
+    files = {file for name in code.files if (file := directory / name).is_file()}
+    tops = {directory} if package else {directory / Path(name).parts[0] for name in code.files}
+    for top in tops:
+        if (top / "__init__.py").is_file():
+            files |= {file for file in top.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
+    ordered = [app.absolute(), *sorted(files - {app.absolute()})]
+    return {str(file.relative_to(home)): file for file in ordered}
+
+
 def _file(module: ModuleType) -> str | None:
     file = getattr(module, "__file__", None)
     return file if isinstance(file, str) and file.endswith(".py") else None

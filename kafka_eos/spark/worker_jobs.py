@@ -11,21 +11,25 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import msgspec
+from pyspark import SparkFiles
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.embedded.launched_worker import ENDING, WorkerTask
 from kafka_eos.embedded.remote_workers import RemotePool
 from kafka_eos.embedded.supervisor_events import PoolFailed
-from kafka_eos.embedded.worker_pool import MakeStart, WorkerTask
-from kafka_eos.embedded.worker_process import ENDING
+from kafka_eos.embedded.worker_pool import MakeStart
 from kafka_eos.plan import Plan
+from kafka_eos.runtime.program import list_code_files
 from kafka_eos.runtime.worker.control_messages import StartSession, WorkerConfig
-from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
+from kafka_eos.spark.code_archive import write_archive
 from kafka_eos.spark.spark_errors import SPARKS, find_end_of_run, translate_error
 from kafka_eos.spark.worker_task import WorkerFunction, WorkerOrder
 from kafka_eos.storage import object_names as paths
@@ -34,11 +38,14 @@ from kafka_eos.storage.storage_factory import open_storage
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+    from pyspark.status import SparkStageInfo
 
 DRIVER_PORT: Final = "spark.kafkaEos.driver.port"
 WORKER_PORT: Final = "spark.kafkaEos.worker.port"
 """Settings of the Spark session: the first port on which the driver and each worker may listen; default: any."""
 _RETRIES: Final = "spark.port.maxRetries"
+_LOOK = 1.0
+"""Seconds between two looks at the executors."""
 
 
 class WorkerJob(WorkerTask):
@@ -58,6 +65,7 @@ class WorkerJob(WorkerTask):
         self._context = context
         self._group, self._description = group, description
         self._function, self._on_ended = function, on_ended
+        self._executor = ""
         self._ended = threading.Event()
         self._is_killed = False
         self._how = ""
@@ -80,12 +88,23 @@ class WorkerJob(WorkerTask):
 
     @property
     def is_placed(self) -> bool:
-        tracker = self._context.statusTracker()
         with suppress(*SPARKS):  # the session has ended, as the thread of the job will report
-            jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
-            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-            return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+            return any(stage.numActiveTasks > 0 for stage in self._find_stages())
         return False
+
+    def find_executor(self) -> str:
+        """Return the id of the executor on which it runs; "" until it has one. Raises an error of ``SPARKS``."""
+        if not self._executor:
+            store = self._context._jsc.sc().statusStore()
+            tasks = [store.taskList(stage.stageId, stage.currentAttemptId, 1) for stage in self._find_stages()]
+            self._executor = next((str(each.head().executorId()) for each in tasks if each.nonEmpty()), "")
+        return self._executor
+
+    def _find_stages(self) -> list[SparkStageInfo]:
+        tracker = self._context.statusTracker()
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return [stage for stage in stages if stage is not None]
 
     @property
     def io_bytes(self) -> int:
@@ -118,26 +137,56 @@ class SparkPool(RemotePool):
         self._storage = open_storage(settings.checkpoint_location(plan.name))
         self._run = uuid4().hex[:8]
         """Distinguishes the job groups of this run from those of earlier ones in the same session."""
-        self._config = WorkerConfig.of(plan, app, settings)
-        self._is_shipped = not (self._context.master or "").startswith("local")
-        if self._is_shipped:
-            self._context.addFile(str(app.path))
+        config = WorkerConfig.of(plan, app, settings)
+        self._config = msgspec.json.encode(config)
+        self._code, self._archive = str(app.path), ""
+        if not (self._context.master or "").startswith("local"):
+            # Spark's directory, because executors that join later fetch it, too, as long as the session lasts.
+            archive = Path(SparkFiles.getRootDirectory()) / f"{plan.name}-{self._run}.zip"
+            files = list_code_files(app.path, config.code)
+            self._code, self._archive = next(iter(files)), archive.name
+            write_archive(archive, files)
+            self._context.addFile(str(archive))
+        self._term = 0
+        """The term of the last attempt."""
+        self._jobs: dict[int, WorkerJob] = {}
+        """The jobs that have not ended, by the numbers of their workers."""
+        self._is_closed = threading.Event()
+        if (conf.get("spark.decommission.enabled") or "").lower() == "true":
+            threading.Thread(target=self._watch_executors, daemon=True, name="decommissions").start()
 
     def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
         ticket = msgspec.structs.replace(ticket, listen_ports=self._worker_ports)
-        order = WorkerOrder(str(self._app.path), self._app.pipeline, self._is_shipped, subtask, self._config, ticket)
-        return WorkerJob(
+        order = WorkerOrder(self._code, self._app.pipeline, self._archive, subtask, self._config, ticket)
+        since = f" after term {self._term}" if self._term else ""
+        self._jobs[ticket.number] = WorkerJob(
             self._context,
             f"{self._job}-{self._run}-{ticket.number}",
-            f"{self._job}: worker {subtask}",
+            f"{self._job}: worker {ticket.number}, launched as subtask {subtask}{since}",
             WorkerFunction(order),
             lambda ends_run: self._on_job_ended(ticket.number, ends_run),
         )
+        return self._jobs[ticket.number]
 
     def _on_job_ended(self, number: int, ends_run: Exception | None) -> None:
         if ends_run is not None:
             self.events.put(PoolFailed(ends_run))
-        self.on_task_ended(number)
+        self.on_task_ended(number)  # returns once it is launched
+        self._jobs.pop(number, None)
+
+    def _watch_executors(self) -> None:
+        """Tell of the workers whose executors are decommissioned. Spark's Python API has no event for it."""
+        scheduler = self._context._jsc.sc().taskScheduler()
+        while not self._is_closed.wait(_LOOK):
+            with suppress(*SPARKS):  # the session has ended, as the threads of the jobs will report
+                for number, job in list(self._jobs.items()):
+                    executor = job.find_executor()
+                    if executor and scheduler.getExecutorDecommissionState(executor).isDefined():
+                        self.on_leaving(number)
+
+    def close(self) -> None:
+        self._is_closed.set()
+        super().close()
 
     def start_sessions(self, make_start: MakeStart) -> None:
         """Begin a session in every worker, which finds the claim of the term in its checkpoint storage."""
@@ -148,6 +197,7 @@ class SparkPool(RemotePool):
 
         def with_claim(subtask: int, peers: tuple[int, ...]) -> StartSession:
             start = make_start(subtask, peers)
+            self._term = start.term
             return msgspec.structs.replace(start, claim=read_claim(start.term))
 
         super().start_sessions(with_claim)

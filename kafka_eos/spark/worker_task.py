@@ -17,9 +17,9 @@ from pyspark import SparkFiles, TaskContext
 
 from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.core.ids import AppRef
-from kafka_eos.embedded.worker_process import ChildProcess
-from kafka_eos.runtime.worker.control_messages import WorkerConfig
-from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
+from kafka_eos.embedded.launched_worker import ChildProcess
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
+from kafka_eos.spark.code_archive import unpack_archive
 
 
 class WorkerOrder(msgspec.Struct, frozen=True):
@@ -27,10 +27,11 @@ class WorkerOrder(msgspec.Struct, frozen=True):
 
     app: str
     pipeline: str | None
-    is_shipped: bool
-    """Whether Spark has sent the application's file to the executors."""
+    archive: str
+    """The name of the archive that Spark has sent to the executors, and that has ``app``; "": it is on this machine."""
     subtask: int
-    config: WorkerConfig
+    config: bytes
+    """A ``WorkerConfig`` as JSON."""
     ticket: WorkerTicket
 
 
@@ -48,7 +49,7 @@ class WorkerFunction:
 
 
 def _run(order: WorkerOrder) -> str:
-    path = Path(SparkFiles.get(Path(order.app).name)) if order.is_shipped else Path(order.app)
+    path = unpack_archive(Path(SparkFiles.get(order.archive))) / order.app if order.archive else Path(order.app)
     # Spark adds the files of --py-files to the path of this process alone.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     # Where a machine has several addresses, Spark's own variable says which one others reach.

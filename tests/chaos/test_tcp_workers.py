@@ -18,14 +18,15 @@ import pytest
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
+from kafka_eos.embedded.launched_worker import WorkerTask
 from kafka_eos.embedded.supervisor import Supervisor
 from kafka_eos.embedded.tcp_process_pool import ENVIRONMENT, TcpProcessPool
-from kafka_eos.embedded.worker_pool import WorkerTask
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress
-from kafka_eos.runtime.worker.tcp_connections import WorkerHello, WorkerTicket
+from kafka_eos.runtime.worker.tcp_connections import WorkerHello
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, running, signal_worker
 from tests.chaos.storm import Storm

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -17,9 +19,34 @@ from tests import spark_java
 from tests.waiting import PATIENCE
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """The address of a master, and the daemon of each machine, whose executors work in ``work-<number>``."""
+
+    address: str
+    directory: Path
+    machines: list[subprocess.Popen[bytes]]
+
+    def decommission(self) -> None:
+        """Announce that a machine with a worker of a job will be shut down."""
+        used = [
+            machine
+            for number, machine in enumerate(self.machines)
+            if any(b"worker_main" in (process / "cmdline").read_bytes() for process in self.processes(number))
+        ]
+        used[0].send_signal(signal.SIGPWR)
+
+    def processes(self, number: int) -> Iterator[Path]:
+        """The executors of a machine and all that they have started, as directories of /proc."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "cwd").resolve().is_relative_to(self.directory / f"work-{number}"):
+                    yield process
+
+
 @contextmanager
-def cluster(directory: Path, workers: int, cores: int = 1) -> Iterator[str]:
-    """The address of a master with so many workers of so many cores each. All are gone afterwards."""
+def cluster(directory: Path, workers: int, cores: int = 1) -> Iterator[Cluster]:
+    """A master with so many machines of so many cores each. All are gone afterwards."""
     directory.mkdir()
     port = _free_port()
     address = f"spark://127.0.0.1:{port}"
@@ -33,7 +60,7 @@ def cluster(directory: Path, workers: int, cores: int = 1) -> Iterator[str]:
                       "--memory", "1g", "--work-dir", str(directory / f"work-{number}"), address]  # fmt: skip
             started.append(_start(directory, f"worker-{number}", worker))
         _wait_for(directory / "master.log", "Registering worker", workers)
-        yield address
+        yield Cluster(address, directory, started[1:])
     finally:
         for process in reversed(started):
             process.terminate()
@@ -41,17 +68,18 @@ def cluster(directory: Path, workers: int, cores: int = 1) -> Iterator[str]:
             process.wait(PATIENCE)
 
 
-def environment() -> dict[str, str]:
-    """For drivers and for the cluster itself."""
+def environment(cores: int = 2) -> dict[str, str]:
+    """For drivers, which get so many cores, and for the cluster itself."""
     return {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # Both executors take part from the first task on; and as on two machines, neither reads the other's disk.
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.cores.max=2 --conf spark.scheduler.minRegisteredResourcesRatio=1.0 "
+        "PYSPARK_SUBMIT_ARGS": f"--conf spark.cores.max={cores} --conf spark.scheduler.minRegisteredResourcesRatio=1.0 "
         "--conf spark.scheduler.maxRegisteredResourcesWaitingTime=120s "
-        "--conf spark.shuffle.readHostLocalDisk=false pyspark-shell",
+        "--conf spark.shuffle.readHostLocalDisk=false --conf spark.decommission.enabled=true pyspark-shell",
+        "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
         "JAVA_TOOL_OPTIONS": spark_java.of_any(),
     }
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kafka_eos.coordination.status_file import read_status
@@ -17,7 +18,9 @@ from tests.waiting import PATIENCE
 class Run:
     """``kafka-eos run`` of a job on Spark, as a process."""
 
-    def __init__(self, job: Job, master: str, *options: str, failpoints: str = "", **environ: str) -> None:
+    def __init__(
+        self, job: Job, master: str, *options: str, failpoints: str = "", cores: int = 2, **environ: str
+    ) -> None:
         self.job, self.log = job, job.directory / "driver.log"
         command = [sys.executable, "-m", "kafka_eos", "run", str(job.app), "--engine", "spark", "--master", master,
                    "-b", job.bootstrap, "--checkpoint-dir", str(job.checkpoints), *options]  # fmt: skip
@@ -25,7 +28,7 @@ class Run:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                env={**environment(), **armed, **environ, "COLUMNS": "500"},
+                env={**environment(cores), **armed, **environ, "COLUMNS": "500"},
                 stdout=log,
                 stderr=log,
                 cwd=job.directory,
@@ -39,12 +42,16 @@ class Run:
             self._process.wait()
             raise AssertionError(f"the job hung:\n{self.tail()}") from None
 
+    @property
+    def status(self) -> Any:
+        return read_status(self.job.checkpoints / self.job.name) or {"counts": {}, "last": {}}
+
     def until(self, event: str, times: int = 1) -> None:
+        self.until_so(lambda: self.status["counts"].get(event, 0) >= times)
+
+    def until_so(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
-        while True:
-            status: Any = read_status(self.job.checkpoints / self.job.name) or {"counts": {}}
-            if status["counts"].get(event, 0) >= times:
-                return
+        while not condition():
             assert self._process.poll() is None, self.tail()
             assert time.monotonic() < deadline, self.tail()
             time.sleep(0.05)

@@ -81,19 +81,24 @@ def test_a_worker_that_is_killed_is_replaced_and_the_other_one_stays(
     assert active_jobs(spark) == []
 
 
-def test_a_job_whose_spark_job_is_cancelled_ends_and_resumes_later(new_job: NewJob, spark: Any) -> None:
+def test_a_job_of_which_one_stage_is_cancelled_ends_and_resumes_later(new_job: NewJob, spark: Any) -> None:
     job = new_job(TOTALS % "pass", input=2, output=1)
     feed(job, "input", map(payment, range(100)))
 
+    def cancel_one() -> None:
+        job_info = spark.sparkContext.statusTracker().getJobInfo(max(active_jobs(spark)))
+        spark.sparkContext._jsc.sc().cancelStage(job_info.stageIds[0])
+
     def cancel(event: str, facts: Mapping[str, object]) -> None:
         if event == "committed":
-            threading.Thread(target=spark.sparkContext.cancelAllJobs).start()
+            threading.Thread(target=cancel_one).start()
 
     job.watched_by = cancel
     with pytest.raises(RetryInterrupted, match="the Spark job of a worker was cancelled"):
         run(job, spark, until_caught_up=False)
     job.watched_by = None
     assert job.left_open() == []
+    assert active_jobs(spark) == []
     feed(job, "input", map(payment, range(100, 200)))
     run(job, spark)
 
@@ -207,9 +212,9 @@ def test_executors_and_drivers_that_die_on_a_cluster_lose_and_double_nothing(new
     script = ";".join(f"{step}=kill" for step in steps)
 
     codes: list[int] = []
-    with cluster(tmp_path / "cluster", workers=2) as master:
+    with cluster(tmp_path / "cluster", workers=2) as spark:
         while len(codes) < 4 and (not codes or codes[-1] == -signal.SIGKILL):
-            run = Run(job, master, "--until-caught-up", "-p", "2", failpoints=script)
+            run = Run(job, spark.address, "--until-caught-up", "-p", "2", failpoints=script)
             codes.append(run.ended())
 
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0], run.tail()
@@ -217,32 +222,28 @@ def test_executors_and_drivers_that_die_on_a_cluster_lose_and_double_nothing(new
     check_totals(job, 400)
 
 
-def signal_all(directory: Path, number: signal.Signals) -> int:
-    """Send a signal to an executor and all that it has started: they work in a directory of its machine."""
-    sent = 0
-    for process in Path("/proc").glob("[0-9]*"):
+def signal_all(processes: list[int], number: signal.Signals) -> None:
+    for process in processes:
         with suppress(OSError):
-            if (process / "cwd").resolve().is_relative_to(directory):
-                os.kill(int(process.name), number)
-                sent += 1
-    return sent
+            os.kill(process, number)
 
 
 @pytest.mark.slow
 def test_a_machine_that_was_frozen_and_replaced_does_no_harm_when_it_goes_on(new_job: NewJob, tmp_path: Path) -> None:
     job = new_job(TOTALS % "pass", input=3, output=2)
     feed(job, "input", map(payment, range(200)))
-    machine = tmp_path / "cluster" / "work-0"
 
-    with cluster(tmp_path / "cluster", workers=2) as master:
-        run = Run(job, master, "-p", "2", "--checkpoint-interval", "100ms", KAFKA_EOS_WORKER_TIMEOUT="5")
+    with cluster(tmp_path / "cluster", workers=2) as spark:
+        run = Run(job, spark.address, "-p", "2", "--checkpoint-interval", "100ms", KAFKA_EOS_WORKER_TIMEOUT="5")
         run.until("committed")
-        assert signal_all(machine, signal.SIGSTOP) >= 3, "the executor, its Python worker, and the worker in that"
+        frozen = [int(process.name) for process in spark.processes(0)]
+        assert len(frozen) >= 3, "the executor, its Python worker, and the worker in that"
+        signal_all(frozen, signal.SIGSTOP)
         try:
             feed(job, "input", map(payment, range(200, 400)))
             run.until("running", 2)
         finally:
-            signal_all(machine, signal.SIGCONT)
+            signal_all(frozen, signal.SIGCONT)
         run.until("running", 3)  # with a worker in the slot of the one that was given up
         feed(job, "input", map(payment, range(400, 600)))
         eventually(lambda: len(job.values("output")) == len(totals(map(payment, range(600)))), "all output is visible")
@@ -250,3 +251,26 @@ def test_a_machine_that_was_frozen_and_replaced_does_no_harm_when_it_goes_on(new
         assert run.ended() == 0, run.tail()
 
     check_totals(job, 600)
+
+
+@pytest.mark.slow
+def test_the_worker_of_a_decommissioned_executor_moves_after_a_checkpoint_and_nothing_is_read_again(
+    new_job: NewJob, tmp_path: Path
+) -> None:
+    """The interval is long, so the checkpoint is that of the decommission. A third machine has a free core."""
+    job = new_job(TOTALS % "pass", input=3, output=2)
+    feed(job, "input", map(payment, range(200)))
+
+    with cluster(tmp_path / "cluster", workers=3) as spark:
+        run = Run(job, spark.address, "-p", "2", "--checkpoint-interval", "600s", cores=3)
+        run.until("running")
+        spark.decommission()
+        run.until("running", 2)
+        run.until_so(lambda: run.status["last"]["running"]["parallelism"] == 2)
+        feed(job, "input", map(payment, range(200, 400)))
+        run.send(signal.SIGTERM)
+        assert run.ended() == 0, run.tail()
+
+    assert "is to be shut down: the next attempt moves it" in run.tail()
+    assert "restarting" not in run.status["counts"]
+    check_totals(job, 400)

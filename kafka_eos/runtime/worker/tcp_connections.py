@@ -7,6 +7,7 @@ the workers of that session alone.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -16,31 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from kafka_eos.core.errors import EnvironmentFailed, RestartFromCheckpoint
-from kafka_eos.runtime.transport.credentials import Credentials
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener, dial
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import ControlMessage, StartSession, ToWorker
 from kafka_eos.runtime.worker.worker_connections import WorkerConnections
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
 _LOOK = 0.1
 """Most seconds until a waiting session sees that it was cancelled, or a waiting connection that it was closed."""
 _SECRET = 5.0
 """Most seconds that a connection waits here for the message that begins its session."""
-
-
-class WorkerTicket(msgspec.Struct, frozen=True):
-    """A worker's way to its supervisor, and its proof that the supervisor has started it."""
-
-    number: int
-    """Identifies the worker in its pool."""
-    host: str
-    port: int
-    credentials: Credentials
-    listen_host: str = ""
-    """The address at which other workers reach this one; "": the one from which it reaches the supervisor."""
-    listen_ports: tuple[int, int] = (0, 1)
-    """The first port that it may listen on, and the one after the last; 0 stands for any."""
+_LOG = logging.getLogger(__name__)
 
 
 class WorkerHello(msgspec.Struct, frozen=True):
@@ -76,6 +64,7 @@ class TcpConnections(WorkerConnections):
         """The secret of that session."""
         self._arrived: dict[tuple[int, int], DataSocket] = {}
         """Connections that other workers have made: by session and subtask of the sender."""
+        self._number = ticket.number
         credentials = ticket.credentials
         host, tls = ticket.listen_host or _find_own_address(ticket.host, ticket.port), credentials.make_server_tls()
         self._listener = TcpListener(host, range(*ticket.listen_ports), tls, self._find_secret, self._keep)
@@ -94,6 +83,8 @@ class TcpConnections(WorkerConnections):
             yield message
 
     def connect_peers(self, start: StartSession, is_cancelled: Callable[[], bool]) -> Mapping[int, DataSocket]:
+        where = self._listener.address
+        _LOG.info("worker %d runs as subtask %d of %d at %s", self._number, start.subtask, start.parallelism, where)
         connected: dict[int, DataSocket] = {}
         try:
             for peer, (host, port) in zip(start.peers, start.addresses, strict=True):

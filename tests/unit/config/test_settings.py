@@ -4,6 +4,7 @@ import json
 import queue
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kafka_eos import ConfigError, Pipeline
@@ -252,7 +253,7 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
     settings = Settings.resolve(code={"kafka_config": SECURED, "checkpoint_dir": tmp_path})
     events = queue.SimpleQueue[SupervisorEvent]()
     given = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint("", {}))
-    worker = WorkerProcess(0, 0, AppRef(app, "p"), given, events)
+    worker = WorkerProcess(0, 0, AppRef(app, "p"), msgspec.json.encode(given), events)
     try:
         shown = eventually(Path(f"/proc/{worker.pid}/cmdline").read_bytes, "the process has a command line")
     finally:

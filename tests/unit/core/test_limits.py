@@ -36,7 +36,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/embedded/worker_main.py EXIT_SUPERVISOR_GONE
         kafka_eos/runtime/exchange/in_flight_rows.py _LENGTH
         kafka_eos/runtime/transport/handshake.py _NONCE_BYTES
-        kafka_eos/embedded/remote_workers.py _SECRET_BYTES
+        kafka_eos/runtime/transport/self_signed.py _SECRET_BYTES
         kafka_eos/runtime/operators/broadcast/broadcast_operator.py _INPUTS
         kafka_eos/runtime/operators/timer_firing.py _NUMBER_BYTES
         kafka_eos/runtime/operators/joins/table_join.py _SIDES
@@ -167,6 +167,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/postgres/sink/write_strategy.py EACH
     """,
     "an estimate, or a buffer of the operating system": """
+        kafka_eos/plan/worker_memory.py PROCESS_BYTES _LARGEST_SHARE
         kafka_eos/_util/gc_tuning.py _YOUNG_OBJECTS
         kafka_eos/coordination/status_file.py _BACKLOG
         kafka_eos/coordination/disk_space.py _SOME

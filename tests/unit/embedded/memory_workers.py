@@ -186,8 +186,8 @@ class MemoryPool(WorkerPool):
     def workers(self) -> Sequence[MemoryWorker]:
         return [*self._workers]
 
-    def has_more_workers(self) -> bool:
-        return any(worker.connected for worker in self._left_out)
+    def find_change(self) -> str:
+        return "more workers have connected" if any(worker.connected for worker in self._left_out) else ""
 
     def leave_out_missing(self) -> None:
         """They must be the last ones."""

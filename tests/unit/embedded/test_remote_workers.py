@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from kafka_eos.embedded import remote_workers
+from kafka_eos.embedded.launched_worker import WorkerTask
 from kafka_eos.embedded.remote_workers import RemotePool, deal_subtasks
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
-from kafka_eos.embedded.worker_pool import WorkerDied, WorkerTask
+from kafka_eos.embedded.worker_pool import WorkerDied
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import (
@@ -23,7 +24,8 @@ from kafka_eos.runtime.worker.control_messages import (
     StacksReported,
     StartSession,
 )
-from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerHello, WorkerTicket
+from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerHello
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 from tests.waiting import PATIENCE, eventually
 from tests.wires import dial_in
 
@@ -209,14 +211,14 @@ def test_an_attempt_runs_with_the_connected_workers_and_the_next_one_with_all(po
     pool.leave_out_missing()
 
     assert pool.layout == [one, three]
-    assert not pool.has_more_workers()
+    assert pool.find_change() == ""
     pool.start_sessions(start)
     assert [(begun.subtask, begun.peers) for begun in map(receive_start, connections)] == [
         (0, (1,)),
         (1, (0,)),
     ]
     pool.connect(1)
-    assert pool.has_more_workers()
+    assert "more workers have connected" in pool.find_change()
     pool.start_workers()
     assert pool.layout == [one, three, two]
     assert len(pool.places) == 3
@@ -230,7 +232,7 @@ def test_a_worker_that_was_left_out_and_has_ended_is_replaced(pool: PlayedPool) 
     theirs.close()
     assert pool.hear() == WorkerExited(three, "closed its connection")
 
-    assert not pool.has_more_workers()
+    assert pool.find_change() == ""
     pool.start_workers()
     assert pool.layout == [one, two, pool.places[3].ticket.number]
 
@@ -241,6 +243,21 @@ def test_workers_that_were_left_out_end_with_the_pool(pool: PlayedPool) -> None:
     pool.kill_all()
 
     assert [place.lives for place in pool.places] == [False] * 3
+
+
+def test_a_worker_whose_place_is_to_be_shut_down_is_replaced_by_the_next_attempt(pool: PlayedPool) -> None:
+    one, two, three = pool.layout
+    connections = pool.connect()
+    pool.on_leaving(two)
+
+    assert "the place of worker 1 is to be shut down" in pool.find_change()
+    assert pool.workers[1].alive, "until the checkpoint"
+    pool.start_workers()
+    assert pool.hear() == WorkerExited(two, "was given up")
+    assert pool.places[1].kills
+    assert is_over(connections[1])
+    assert pool.layout == [one, pool.places[3].ticket.number, three]
+    assert pool.find_change() == ""
 
 
 # ---------------------------------------------------------------- ends

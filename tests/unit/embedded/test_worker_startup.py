@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from kafka_eos.core.errors import RestartFromCheckpoint
-from kafka_eos.embedded.worker_process import read_io_bytes
+from kafka_eos.embedded.launched_worker import read_io_bytes
 from kafka_eos.embedded.worker_startup import RestoreMonitor, WaitDecision, decide_wait
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport

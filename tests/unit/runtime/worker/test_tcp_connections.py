@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import msgspec
 import pytest
@@ -24,7 +24,8 @@ from kafka_eos.runtime.worker.control_messages import (
     StartSession,
     ToWorker,
 )
-from kafka_eos.runtime.worker.tcp_connections import PeerHello, TcpConnections, WorkerHello, WorkerTicket
+from kafka_eos.runtime.worker.tcp_connections import PeerHello, TcpConnections, WorkerHello
+from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 from tests.waiting import PATIENCE, eventually
 from tests.wires import FaultProxy, connect, credentials, dial_in
 
@@ -155,15 +156,17 @@ def test_a_connection_of_another_session_or_secret_reaches_nobody(
 
 
 def test_connections_of_sessions_that_never_begin_keep_nobody_out(closing: ExitStack) -> None:
-    """A stranger may name any session, and its connection waits for it."""
+    """A stranger with the certificate may name any session, and its connection waits for it."""
+    tls = credentials().make_client_tls()
     sides = [Side(subtask, "ipv4", closing) for subtask in range(2)]
     begin(sides[1], start_of(sides, sides[1]))
     start = begin(sides[0], start_of(sides, sides[0]))
     hello = msgspec.msgpack.encode(PeerHello(10**9, 0, 1))
     greeting = b"keos-w\x00\x01" + bytes(32) + len(hello).to_bytes(2, "big") + hello + bytes(32)
     for _ in range(200):
-        stranger = closing.enter_context(socket.create_connection((sides[1].hello.host, sides[1].hello.port)))
-        stranger.sendall(greeting)
+        stranger = socket.create_connection((sides[1].hello.host, sides[1].hello.port))
+        with suppress(OSError):  # it was ended for another one
+            closing.enter_context(tls.wrap_socket(stranger)).sendall(greeting)
 
     sides[0].connections.connect_peers(start, lambda: False)[1].close()
 
