@@ -14,6 +14,7 @@ import pytest
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks.dead_letters import answered
 from kafka_eos.audit.checks.provenance_checks import gaps
+from kafka_eos.connectors.kafka.sink.dead_letters import LEFT_OUT
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.provenance import parse_provenance
 from kafka_eos.runtime.operators.rejections import hash_operator
@@ -189,6 +190,25 @@ def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
     if not expected:
         assert {"words": 1} == verdict.facts.rejected
         assert "1 output of sink words rejected by it" in verdict.headline
+
+
+@pytest.mark.parametrize("is_said", [True, campaign(False)], ids=["said", "not-said"])
+def test_a_dead_letter_that_lacks_the_contents_of_its_record_is_right_if_it_says_so(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, is_said: bool
+) -> None:
+    source, target, refused = topic(), topic(), topic()
+    job = new_job(SPLIT, input=source, output=target, letters=refused)
+    job.feed(source, [(0, None, b"\xff" * 50), (0, None, b"d")])
+    told = out((0, 0), None, b"", topic=source, ordinal=f"0-{hash_operator('orders')}-0")
+    headers = (*refused_at(source, 0), *([(LEFT_OUT, b"50")] if is_said else []))
+    letter = replace(told, value=None, headers=headers)  # type: ignore[arg-type]
+    job.write_all({target: [out((0, 1), None, b"d", topic=source)], refused: [letter]})
+    positions = {"orders": {SplitId(f"{source}/0"): 2}}
+    job.commits(epoch(1, 0), epoch(1, 1), positions=positions, counts={epoch(1, 1): 2})
+
+    verdict = job.audit(spark)
+
+    assert found(verdict) == ({} if is_said else {Check.WRONG_VALUE: 1}), verdict.findings
 
 
 # ---------------------------------------------------------------- a job that ran

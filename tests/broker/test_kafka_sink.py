@@ -489,6 +489,25 @@ def test_a_limit_counts_from_the_next_session_and_one_that_is_raised_at_once(
     writer.discard()
 
 
+@pytest.mark.parametrize(("size", "limit"), [(5_000, "1000"), (3_000_000, "2000000")], ids=["topic", "client"])
+def test_a_dead_letter_over_a_limit_is_written_without_the_contents_of_its_record(
+    bootstrap: str, topic: Topic, opened: Open, size: int, limit: str
+) -> None:
+    """Producers may write records that are far larger before compression than any topic's limit."""
+    out = topic(config={"max.message.bytes": limit})
+    writer, committer = opened(dead_letter(out).sink)
+    raws = [replace(Rows(3).raw(row), key=b"k", value=bytes(length)) for row, length in enumerate((10, size, 20))]
+    rows = Batch([RejectedRecord(raw, "parse", "ValueError", "no") for raw in raws], [0, 1, 2], Rows(3))
+    commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
+
+    letters = eventually(lambda: len(found := visible(bootstrap, out)) == 3 and found, "three letters")
+    assert [letter.key for letter in letters] == ["k"] * 3
+    assert [letter.value for letter in letters] == [bytes(10), None, bytes(20)]
+    left_out = [dict(letter.headers).get("dead_letter.left_out") for letter in letters]
+    assert left_out == [None, str(size + 1).encode(), None]
+    assert [dict(letter.headers)["dead_letter.offset"] for letter in letters] == [b"0", b"1", b"2"]
+
+
 def test_a_dead_letter_over_its_topics_limit_names_its_record(topic: Topic, opened: Open) -> None:
     writer, _ = opened(dead_letter(topic(config={"max.message.bytes": "1000"})).sink)
     rejected = RejectedRecord(Rows(1, 5).raw(0), "parse", "ValueError", "x" * 1000)

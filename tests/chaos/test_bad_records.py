@@ -157,6 +157,27 @@ def test_bad_records_are_in_the_dead_letter_topic_once_whatever_is_killed(
     nothing_left(job)
 
 
+def test_bad_records_that_are_too_large_for_a_dead_letter_stop_no_job(new_job: NewJob) -> None:
+    """As large as their topic takes, or larger: a producer may compress megabytes into a few kilobytes."""
+    job = new_job(20, app="payments.py")
+    letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, letters, 2)
+    producer = in_order(job.bootstrap, {"message.max.bytes": 10_000_000, "compression.type": "gzip"})
+    sizes = (1_040_000, 8_000_000)
+    for size in sizes:
+        producer.produce(job.input, b"x" * size, key="bad", partition=0)
+        assert producer.flush(PATIENCE) == 0
+
+    job.run()
+
+    dead = read(job.bootstrap, letters)
+    assert [letter.value() for letter in dead] == [None, None]
+    assert sorted(int(_headers(letter)["dead_letter.left_out"]) for letter in dead) == [size + 3 for size in sizes]
+    assert len(_visible(job)) == 18
+    assert [event for event in events(job) if event["event"] == "restarting"] == []
+    nothing_left(job)
+
+
 def _headers(message: Any) -> dict[str, str]:
     return {name: (value or b"").decode() for name, value in message.headers() or ()}
 

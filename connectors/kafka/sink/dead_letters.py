@@ -1,8 +1,12 @@
 """Dead letters: how a rejected record is written, read, and replayed.
 
 Rule: only the headers of a record are changed, and only at their end: ``DeadLetter.from_record`` removes what
-``encode_dead_letter`` has added. One exception: the original's header ``kafka_eos`` is kept under another name, because
-two provenance headers in one record would mislead the audit.
+``encode_dead_letter`` has added. There are two exceptions:
+
+- The original's header ``kafka_eos`` is kept under another name, because two provenance headers in one record would
+  mislead the audit.
+- A dead letter that would be too large for its topic lacks the contents of its record. Otherwise everyone who may write
+  large records could stop the job.
 """
 
 from __future__ import annotations
@@ -20,10 +24,30 @@ _NAMES: Final = tuple(
     f"dead_letter.{each}" for each in ("topic", "partition", "offset", "timestamp", "operator", "error", "message")
 )
 """Header names, in the order of the fields of a ``DeadLetter``."""
+LEFT_OUT: Final = "dead_letter.left_out"
+"""The header of a dead letter without the contents of its record: their bytes."""
+_LONGEST_KEY: Final = 1024
+"""Bytes of a key that is kept nevertheless, for the partitioner and for people."""
 
 
 def encode_dead_letter(rejected: RejectedRecord) -> tuple[bytes | None, bytes | None, int, Headers]:
     """Return a rejected record as a dead letter: its original bytes, and headers with the reason."""
+    raw = rejected.raw
+    kept = [(name if name != _PROVENANCE else f"dead_letter.{name}", value) for name, value in raw.headers]
+    return raw.value, raw.key, original_time(raw.timestamp), [*kept, *_describe(rejected)]
+
+
+def shorten_dead_letter(rejected: RejectedRecord) -> tuple[None, bytes | None, Headers]:
+    """Return the value, key and headers of a dead letter that has not the contents of its record."""
+    raw = rejected.raw
+    key = raw.key if raw.key is not None and len(raw.key) <= _LONGEST_KEY else None
+    parts = [raw.value, raw.key, *(part for name, value in raw.headers for part in (name, value))]
+    size = sum(len(part) for part in parts if part is not None)
+    return None, key, [*_describe(rejected), (LEFT_OUT, str(size).encode())]
+
+
+def _describe(rejected: RejectedRecord) -> list[tuple[str, bytes | None]]:
+    """Return the headers with the origin of a rejected record and the reason."""
     raw = rejected.raw
     why = (
         raw.topic,
@@ -34,9 +58,7 @@ def encode_dead_letter(rejected: RejectedRecord) -> tuple[bytes | None, bytes | 
         rejected.error_type,
         rejected.message,
     )
-    kept = [(name if name != _PROVENANCE else f"dead_letter.{name}", value) for name, value in raw.headers]
-    added = [(name, text.encode()) for name, text in zip(_NAMES, why, strict=True)]
-    return raw.value, raw.key, original_time(raw.timestamp), [*kept, *added]
+    return [(name, text.encode()) for name, text in zip(_NAMES, why, strict=True)]
 
 
 class DeadLetterEncoder:
@@ -44,7 +66,9 @@ class DeadLetterEncoder:
 
     def __call__(self, batch: Batch[RejectedRecord]) -> ProducerColumns:
         rows = [encode_dead_letter(rejected) for rejected in batch.values]
-        return ProducerColumns([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])
+        columns = ProducerColumns(*([row[part] for row in rows] for part in range(4)))
+        columns.shorten = lambda index: shorten_dead_letter(batch.values[index])
+        return columns
 
 
 class DeadLetter(Struct, frozen=True):
@@ -63,6 +87,8 @@ class DeadLetter(Struct, frozen=True):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     """The headers of the record; its ``kafka_eos``, if it had one, is renamed ``dead_letter.kafka_eos``."""
+    left_out: int = 0
+    """Bytes of the contents of the record, if the dead letter lacks them."""
 
     @property
     def identity(self) -> tuple[str, int, int, int]:
@@ -77,19 +103,23 @@ class DeadLetter(Struct, frozen=True):
     def from_record(cls, record: Record[bytes, bytes]) -> DeadLetter | None:
         """Parse a record of a dead letter topic; None if it is not a dead letter."""
         why: dict[str, bytes] = {}
+        left_out = b"0"
         kept: list[tuple[str, bytes | None]] = []
         # Read from the end: a dead letter may have been rejected itself, and then its newest reason is last.
         for name, value in reversed(record.headers):
             if name in _NAMES and name not in why:
                 why[name] = value or b""
+            elif name == LEFT_OUT and len(why) < len(_NAMES):  # behind these names a header is the record's own
+                left_out = value or b""
             elif name != _PROVENANCE:
                 kept.append((name, value))
         try:
             topic, partition, offset, timestamp, operator, error, message = (why[name].decode() for name in _NAMES)
             place = topic, int(partition), int(offset), int(timestamp)
+            missing = int(left_out)
         except (KeyError, ValueError):
             return None
-        return cls(*place, operator, error, message, record.key, record.value, tuple(reversed(kept)))
+        return cls(*place, operator, error, message, record.key, record.value, tuple(reversed(kept)), missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ class ProducerColumns:
 
     A timestamp of ``NOW`` is the time of writing. ``headers`` None means that the user adds none. A partition of -1
     leaves the choice to the partitioner; ``partitions`` None means that for all rows.
+
+    ``shorten`` returns the value, key and headers to write in place of a row that is too large; None if such a row is
+    rejected.
     """
 
     values: Sequence[bytes | None]
@@ -34,6 +37,7 @@ class ProducerColumns:
     timestamps: Iterable[int]
     headers: Sequence[Headers] | None
     partitions: Iterable[int] | None = None
+    shorten: Callable[[int], tuple[bytes | None, Key, Headers]] | None = None
 
 
 class Encoder(Protocol):

@@ -8,7 +8,7 @@ Rule: sizes are before compression, so whether an output is rejected does not de
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Any, Final
 
@@ -37,6 +37,11 @@ class TopicLimits:
     partitions: int
     """The partition count when it was last queried; there may be more by now."""
     rules: TopicRules = ANY_RECORD
+
+    @property
+    def most(self) -> int:
+        """Return the bytes of an output that both accept, as far as is known."""
+        return self.largest if self.limit is None else min(self.limit, self.largest)
 
     def refusal(self, size: int) -> str:
         """Return why an output of ``size`` bytes is rejected, and the remedy."""
@@ -78,6 +83,18 @@ def oversized(columns: ProducerColumns, stamps: ProvenanceHeaders | None, limit:
         return {}
     sizes = (batch_bytes(*row) for row in _rows(columns, stamps))
     return {index: size for index, size in enumerate(sizes) if size > limit}
+
+
+def shorten_oversized(columns: ProducerColumns, stamps: ProvenanceHeaders | None, limit: int) -> ProducerColumns:
+    """Return the columns with shorter outputs in place of those that exceed ``limit`` bytes, if they have any."""
+    large = () if columns.shorten is None else oversized(columns, stamps, limit)
+    if not large:
+        return columns
+    values, headers = list(columns.values), list(columns.headers or [()] * len(columns.values))
+    keys = list(islice(columns.keys, len(values)))
+    for index in large:
+        values[index], keys[index], headers[index] = columns.shorten(index)
+    return replace(columns, values=values, keys=keys, headers=headers)
 
 
 def _at_most(columns: ProducerColumns, stamps: ProvenanceHeaders | None) -> float:

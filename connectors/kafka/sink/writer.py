@@ -30,7 +30,13 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch, Row, record_refusals, send
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
-from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
+from kafka_eos.connectors.kafka.sink.record_sizes import (
+    ProvenanceHeaders,
+    TopicLimits,
+    batch_bytes,
+    oversized,
+    shorten_oversized,
+)
 from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, SharedTransactions
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.core.error_messages import UnfitValue
@@ -114,6 +120,8 @@ def produce_all(
     topic's rules, of a wrong type, or found by ``search``. Raises RestartFromCheckpoint if librdkafka rejects a row for
     another reason.
     """
+    if shorten_oversized(columns, stamps, limits.latest.most) is not columns:
+        columns = shorten_oversized(columns, stamps, limits.reread().most)
     reasons = _find_refused(limits.latest, columns, stamps)
     if reasons:
         reasons = _find_refused(limits.reread(), columns, stamps)

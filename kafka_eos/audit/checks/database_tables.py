@@ -64,6 +64,7 @@ def rows(spark: SparkSession, tables: Sequence[DatabaseTable], app: str, workers
             nothing.alias("place"),
             F.lit(None).cast("string").alias("text"),
             false.alias("late"),
+            false.alias("shortened"),
             false.alias("torn"),
         )
     ]

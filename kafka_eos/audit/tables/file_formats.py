@@ -72,6 +72,7 @@ def rows(
             nothing.alias("place"),
             "text",
             F.lit(False).alias("late"),
+            F.lit(False).alias("shortened"),
             "torn",
         )
     ]

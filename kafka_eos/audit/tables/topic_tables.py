@@ -20,6 +20,7 @@ from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.partitioner_hashes import key_hash
 from kafka_eos.audit.tables.readable_values import ReadableValues
+from kafka_eos.connectors.kafka.sink.dead_letters import LEFT_OUT
 from kafka_eos.core.provenance import ENCODED_NAME, HEADER
 from kafka_eos.runtime.operators.windows.window_operator import LateRow
 
@@ -34,6 +35,7 @@ PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/{ENCODED_NAME}/{_INT}/-?{_LONG}/{_INT}\.{
 """As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
 _CALLED_LATE = f"exists(headers, h -> h.key = 'dead_letter.error' and h.value = cast('{LateRow.__name__}' as binary))"
+_IS_SHORTENED = f"value is null and exists(headers, h -> h.key = '{LEFT_OUT}')"
 _NEVER = 1 << 62
 """After every epoch."""
 _CREATE_TIME = 0
@@ -125,6 +127,7 @@ def records(
             places([topic for topic, _ in some], F.col("key"), provenance_text).alias("place"),
             provenance_text.alias("text"),
             (_of(some, "letters") & F.expr(_CALLED_LATE)).alias("late"),
+            (_of(some, "letters") & F.expr(_IS_SHORTENED)).alias("shortened"),
             F.lit(False).alias("torn"),
         )
         for config, some in clusters.items()
@@ -215,6 +218,7 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
             F.lit(None).cast("long").alias("place"),
             F.when(marked, F.regexp_extract("value", ENVELOPE, 1)).alias("text"),
             F.lit(False).alias("late"),
+            F.lit(False).alias("shortened"),
             (marked & ((inside == "") | F.try_parse_json(F.concat(F.lit("["), inside, F.lit("]"))).isNull())).alias(
                 "torn"
             ),
@@ -257,6 +261,7 @@ def parsed(table: DataFrame, legible: ReadableValues) -> DataFrame:
         "file_epoch",
         "place",
         "late",
+        "shortened",
         preview("value").alias("preview"),
     )
 

@@ -60,6 +60,8 @@ def format_dead_letter(place: str, letter: DeadLetter, most: int) -> Iterator[st
     yield f"  dead letter {place}, {key}, {_size(letter.value)}"
     for name, value in letter.headers:
         yield f"  header {readable(name, most)}: {'(null)' if value is None else readable(value, most)}"
+    if letter.left_out:
+        yield f"  its {letter.left_out:,} bytes are too many for a dead letter: read them at their place"
     if letter.value is not None:
         yield f"  {readable(letter.value, most)}"
 
@@ -77,6 +79,7 @@ def as_json(place: str, letter: DeadLetter) -> dict[str, Any]:
         "message": letter.message,
         **_bytes("key", letter.key),
         **_bytes("value", letter.value),
+        "left_out": letter.left_out,
         "headers": [{"name": name, **_bytes("value", value)} for name, value in letter.headers],
     }
 

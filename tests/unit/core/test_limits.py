@@ -116,6 +116,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/delta/delta_log.py _LONGEST_ERROR
         connectors/files/source/unreadable_rows.py _SHOWN
         connectors/http/client.py _SHOWN
+        connectors/kafka/sink/dead_letters.py _LONGEST_KEY
         connectors/kafka/sink/writer.py _MAX_FAILURES
         connectors/kafka/source/subscription.py _MOST_NAMES
         connectors/postgres/sink/statements.py _LONG

@@ -15,7 +15,13 @@ from kio.records.writers import write_new_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
-from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
+from kafka_eos.connectors.kafka.sink.record_sizes import (
+    ProvenanceHeaders,
+    TopicLimits,
+    batch_bytes,
+    oversized,
+    shorten_oversized,
+)
 from kafka_eos.core.provenance import HEADER
 
 FIELD = st.none() | st.binary(max_size=300)
@@ -85,6 +91,18 @@ def test_oversized_is_what_is_over_the_limit_alone_in_a_batch(
         for value, key, own, mark in rows
     ]
     assert oversized(columns, stamps, limit) == {i: size for i, size in enumerate(sizes) if size > limit}
+
+
+def test_outputs_over_the_limit_are_shortened_and_no_others() -> None:
+    columns = ProducerColumns([b"x" * 50, b"y" * 500, None], [None, b"k", b"k"], repeat(0), [[], [], [("h", b"1")]])
+
+    assert shorten_oversized(columns, None, 100) is columns, "nothing says how"
+
+    columns.shorten = lambda index: (None, b"%d" % index, [("short", b"")])
+    assert shorten_oversized(columns, None, 1000) is columns
+    shortened = shorten_oversized(columns, None, 200)
+    assert (shortened.values, shortened.keys) == ([b"x" * 50, None, None], [None, b"1", b"k"])
+    assert shortened.headers == [[], [("short", b"")], [("h", b"1")]]
 
 
 def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,13 @@ from kafka_eos.connectors.kafka.sink.dead_letters import (
     DeadLetterEncoder,
     RestoredRecordEncoder,
     encode_dead_letter,
+    shorten_dead_letter,
 )
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.core.ids import Term
 from kafka_eos.core.records import Headers, RawRecord, Record, RejectedRecord
 from kafka_eos.ops.dead_letters.reader import read_dead_letters
-from kafka_eos.ops.dead_letters.replay_progress import ReplayTarget, expect_origin
+from kafka_eos.ops.dead_letters.replay_progress import ReplayTarget, expect_contents, expect_origin
 from kafka_eos.ops.dead_letters.replay_request import VARIABLE, ReplayRequest
 from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
 from kafka_eos.ops.dead_letters.text_output import OTHERS, DeadLetterSummary, as_json, format_dead_letter, readable
@@ -84,6 +86,39 @@ def test_a_letter_gives_the_record_back_as_it_was(headers: Headers, key: bytes |
     assert list(columns.partitions or ()) == [2]
     assert (letter.operator, letter.error, letter.message) == ("parse", "ValueError", "no é")
     assert letter.identity == ("orders", 2, 17, 1_000)
+
+
+@pytest.mark.parametrize(("key", "kept"), [(b"k", b"k"), (None, None), (b"k" * 2000, None)])
+def test_a_letter_without_the_contents_of_its_record_says_how_many_bytes_it_lacks(
+    key: bytes | None, kept: bytes | None
+) -> None:
+    raw = _raw(key=key, value=b"v" * 100, headers=(("trace", b"1"), ("dead_letter.left_out", b"7")))
+    value, written, headers = shorten_dead_letter(RejectedRecord(raw, "parse", "ValueError", "no é"))
+
+    letter = _opened(RawRecord("refused", 0, 5, 1_000, written, value, (*headers, *OURS)))
+
+    assert letter is not None
+    assert (letter.key, letter.value, letter.headers) == (kept, None, ())
+    assert letter.left_out == 100 + len(key or b"") + len("trace1") + len("dead_letter.left_out7")
+    assert letter.identity == ("orders", 2, 17, 1_000)
+    assert as_json("refused/0/5", letter)["left_out"] == letter.left_out
+    assert any(f"its {letter.left_out:,} bytes are too many" in line for line in format_dead_letter("p", letter, 100))
+    with pytest.raises(ConfigError, match=r"the dead letter of orders/2/17 lacks the [\d,]+ bytes of its record"):
+        expect_contents(letter)
+
+
+def test_a_header_of_the_record_itself_says_nothing_about_its_letter() -> None:
+    letter = _opened(_sent(_raw(headers=(("dead_letter.left_out", b"7"),))))
+
+    assert letter is not None
+    assert (letter.left_out, letter.headers) == (0, (("dead_letter.left_out", b"7"),))
+    expect_contents(letter)
+
+
+def test_a_number_of_bytes_that_is_none_is_no_letter() -> None:
+    sent = _sent(_raw())
+
+    assert _opened(replace(sent, headers=(*sent.headers, ("dead_letter.left_out", b"many")))) is None
 
 
 def test_each_rejected_record_is_written_as_its_own_letter() -> None:
