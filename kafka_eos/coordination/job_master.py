@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import cast
 
 from kafka_eos._util import failpoints
 from kafka_eos._util.retry import Retrier, RetryInterrupted
@@ -33,7 +32,7 @@ from kafka_eos.coordination.request_queue import RequestHandler, describe_reques
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.coordination.standby import Standby
 from kafka_eos.coordination.status_file import Observer, Observers, StatusFile
-from kafka_eos.coordination.time_unit_check import TimeUnitCheck
+from kafka_eos.coordination.time_unit_check import TimeUnitObserver
 from kafka_eos.core.errors import (
     CommittableLost,
     CorruptCheckpoint,
@@ -127,7 +126,7 @@ class JobMaster:
         self._refused.begin()
         here = self._settings.checkpoint_location(self._plan.name) == self._directory
         history = History(storage, self.notice, None if here else self._directory)
-        self._observers.add(StatusFile(self._directory), _HistoryObserver(history), _TimeUnitObserver(self.notice))
+        self._observers.add(StatusFile(self._directory), _HistoryObserver(history), TimeUnitObserver(self.notice))
         armed = failpoints.armed_script()
         self.emit(
             "started", job=self._plan.name, **self._describe_app(), **({} if armed is None else {"failpoints": armed})
@@ -410,15 +409,3 @@ class _HistoryObserver:
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event in self._KEPT:
             self._history.append_event(event, **facts)  # type: ignore[arg-type]
-
-
-class _TimeUnitObserver:
-    """An observer that reports event times that are not milliseconds."""
-
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        self._units, self._notice = TimeUnitCheck(), notice
-
-    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
-        if event == "decided":
-            for text in self._units.find_warnings(cast("Mapping[str, Mapping[str, int]]", facts.get("watermarks", {}))):
-                self._notice(text)

@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.abc.codec import Codec, SchemaComparison
 from kafka_eos.codecs.batch_functions import BatchDecoder, BatchEncoder
-from kafka_eos.codecs.registry.decoder_cache import DecoderCache
 from kafka_eos.codecs.registry.registry_client import (
     MAX_SCHEMA_ID,
     IncompatibleSchema,
@@ -40,6 +39,10 @@ T = TypeVar("T")
 MAGIC: Final = b"\0"
 PREFIX: Final = 5
 """Bytes of the magic byte and the id."""
+_MOST: Final = 1000
+"""Schemas whose decoders are kept; a topic has a few. The oldest are fetched again from the registry."""
+_MOST_TEXT: Final = 16 << 20
+"""Characters of all these schemas: a parsed one takes about ten times as many bytes. A single one may be larger."""
 _TO_REGISTER: Final = "not registered: auto_register=True does it at the start"
 
 
@@ -84,6 +87,23 @@ class SchemaLanguage(Protocol[T]):
 
     def find_incompatibilities(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
         """List why values of a writer's schema cannot be read. Raises ValueError if it is not a schema."""
+
+
+class DecoderCache:
+    """The decoders of the most recent schemas, by value prefix. Rule: memory is bounded."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Callable[[bytes], Any]] = {}
+        self._text: dict[bytes, int] = {}
+        self.get = self._kept.get
+        """The decoder behind a prefix; None if it must be made."""
+
+    def keep(self, prefix: bytes, decode: Callable[[bytes], Any], text: int) -> None:
+        """Cache a decoder. ``text``: characters of the schema."""
+        while self._kept and (len(self._kept) >= _MOST or sum(self._text.values()) + text > _MOST_TEXT):
+            oldest = next(iter(self._kept))
+            del self._kept[oldest], self._text[oldest]
+        self._kept[prefix], self._text[prefix] = decode, text
 
 
 class RegistryCodec(Codec[T]):

@@ -144,7 +144,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/codecs/json_schema/differences.py _CONSTANTS_PER_STEP _MOST_HOPS _MOST_MERGED _MOST_STEPS
         kafka_eos/codecs/json_schema/draft_07.py _DEEPEST _MOST_CHARACTERS
         kafka_eos/codecs/protobuf/registry_language.py _DEEPEST
-        kafka_eos/codecs/registry/decoder_cache.py _MOST _MOST_TEXT
+        kafka_eos/codecs/registry/wire_format.py _MOST _MOST_TEXT
         kafka_eos/codecs/registry/response_bounds.py _MOST_BYTES
         kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST
         kafka_eos/codecs/registry/unknown_schemas.py _MOST_IDS
