@@ -37,6 +37,7 @@ from kafka_eos.storage.job_records import Manifest
 from kafka_eos.testing import MemorySink
 from tests.broker.kafka_kit import epoch, job, read, read_to, send, show, task
 from tests.broker.transaction_kit import new_writer, write
+from tests.producers import in_order
 from tests.waiting import PATIENCE, eventually
 
 Topic = Callable[..., str]
@@ -547,3 +548,20 @@ def test_a_table_of_a_topic_that_deletes_the_newest_row_of_a_key_is_a_notice(
         assert notice.startswith(f"source 'prices': Topic {name} is read as a table, but ")
         assert told is not None and told in notice
         assert notice.endswith("Set cleanup.policy=compact.")
+
+
+def test_a_topic_without_compression_takes_no_batch_that_unpacks_to_more_than_its_limit(
+    bootstrap: str, topic: Topic, opened: Any
+) -> None:
+    """Elsewhere the broker looks at the compressed bytes only, and readers unpack what it has let in."""
+    usual, guarded = topic(), topic(config={"compression.type": "uncompressed"})
+    producer = in_order(bootstrap, {"compression.type": "gzip", "message.max.bytes": 10_000_000})
+    told: dict[str, list[Any]] = {usual: [], guarded: []}
+    for name in told:
+        for size in (5_000_000, 1000):
+            producer.produce(name, bytes(size), on_delivery=lambda error, m: told[m.topic()].append(error))
+            assert producer.flush(PATIENCE) == 0
+
+    assert [error and error.name() for error in told[usual]] == [None, None]
+    assert [error and error.name() for error in told[guarded]] == ["MSG_SIZE_TOO_LARGE", None]
+    assert list(map(len, read(opened(KafkaSource(guarded)), 1))) == [1000]

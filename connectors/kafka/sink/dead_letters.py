@@ -66,9 +66,13 @@ class DeadLetterEncoder:
 
     def __call__(self, batch: Batch[RejectedRecord]) -> ProducerColumns:
         rows = [encode_dead_letter(rejected) for rejected in batch.values]
-        columns = ProducerColumns(*([row[part] for row in rows] for part in range(4)))
-        columns.shorten = lambda index: shorten_dead_letter(batch.values[index])
-        return columns
+        return ProducerColumns(
+            [r[0] for r in rows],
+            [r[1] for r in rows],
+            [r[2] for r in rows],
+            [r[3] for r in rows],
+            shorten=lambda index: shorten_dead_letter(batch.values[index]),
+        )
 
 
 class DeadLetter(Struct, frozen=True):

@@ -87,8 +87,7 @@ def oversized(columns: ProducerColumns, stamps: ProvenanceHeaders | None, limit:
 
 def shorten_oversized(columns: ProducerColumns, stamps: ProvenanceHeaders | None, limit: int) -> ProducerColumns:
     """Return the columns with shorter outputs in place of those that exceed ``limit`` bytes, if they have any."""
-    large = () if columns.shorten is None else oversized(columns, stamps, limit)
-    if not large:
+    if columns.shorten is None or not (large := oversized(columns, stamps, limit)):
         return columns
     values, headers = list(columns.values), list(columns.headers or [()] * len(columns.values))
     keys = list(islice(columns.keys, len(values)))
