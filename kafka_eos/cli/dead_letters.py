@@ -166,17 +166,25 @@ def _has_records_to_replay(at: DeadLetterTopics, order: ReplayRequest, settings:
     for _, letter in read_dead_letters(at.create_source(), ctx):
         found.add(letter, order.selection)
         if letter is not None and order.selection.includes(letter):
+            if letter.left_out:
+                continue
             way.check(letter)
             done += letter.identity in before
     order.selection.expect_operator(at.operators, found.operators)
     _summary(at, found, 0)
-    if found.total > done:
-        print_message(f"to replay into topic {way.description}: {found.total - done:,} records")
+    left = found.total - found.shortened - done
+    if left:
+        print_message(f"to replay into topic {way.description}: {left:,} records")
+    if found.shortened:
+        print_message(
+            f"not replayed: {found.shortened:,} records that were too large for their dead letters, the first of them "
+            f"at {readable(found.first_shortened, 200)}. Copy them from their topic by other means"
+        )
     if done:
         print_message(f"already replayed by job {order.job}, skipped: {done:,} records")
     elif not found.total:
         print_message("nothing to replay")
-    return found.total > done
+    return left > 0
 
 
 def _selection(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from kafka_eos.api import Pipeline
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.core.records import Record
-from kafka_eos.ops.dead_letters.replay_progress import expect_contents
 from kafka_eos.ops.dead_letters.replay_request import OPERATOR, ReplayRequest
 
 order = ReplayRequest.from_environment()
@@ -17,12 +16,12 @@ places = order.places()
 
 
 def selected(record: Record[bytes, bytes]) -> list[DeadLetter]:
-    """Return the dead letter if it is selected. Records that are not dead letters are ignored."""
+    """Return the dead letter if it is selected and has the contents of its record.
+
+    Records that are not dead letters are ignored.
+    """
     letter = DeadLetter.from_record(record)
-    if letter is None or not order.selection.includes(letter):
-        return []
-    expect_contents(letter)  # it may have come since the selection was checked
-    return [letter]
+    return [letter] if letter is not None and order.selection.includes(letter) and not letter.left_out else []
 
 
 def identity(letter: DeadLetter) -> tuple[str, int, int, int]:

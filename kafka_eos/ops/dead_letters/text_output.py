@@ -27,6 +27,8 @@ class DeadLetterSummary:
         self.total = 0
         self.other_records = 0
         """Records that are not dead letters."""
+        self.shortened, self.first_shortened = 0, ""
+        """Selected dead letters that lack the contents of their records, and the place of the first such record."""
         self.operators: set[str] = set()
         """Operators that rejected records, selected or not; of very many only some, and always the selected one."""
         self._found: dict[tuple[str, str], list[Any]] = {}
@@ -39,6 +41,9 @@ class DeadLetterSummary:
             self.other_records += letter is None
             return
         self.total += 1
+        if letter.left_out:
+            self.shortened += 1
+            self.first_shortened = self.first_shortened or letter.where
         reason = (letter.operator, letter.error)
         if reason not in self._found and len(self._found) >= _MOST_REASONS:
             reason = OTHERS
