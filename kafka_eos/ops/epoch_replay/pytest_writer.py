@@ -202,9 +202,11 @@ def _describe_origin(replay: JobReplay) -> str:
 def _format_body(expected: _Expectation | None) -> str:
     if expected is None:
         return "    assert run  # add what the outputs should be once the record is processed\n"
-    parts: dict[str, Any] = {"outputs": expected.outputs, "changes": expected.changes}
-    parts |= {"late": expected.late} if expected.late else {}
-    return "".join(f"    assert run.{name} == {_format(value)}\n" for name, value in parts.items())
+    parts: dict[str, Any] = {f"run.outputs[{sink!r}]": rows for sink, rows in expected.outputs.items()}
+    parts["sorted(run.changes)"] = sorted(expected.changes)
+    parts |= {f"run.changes[{state!r}]": entries for state, entries in expected.changes.items()}
+    parts |= {"run.late": expected.late} if expected.late else {}
+    return "".join(f"    assert {name} == {_format(value)}\n" for name, value in parts.items())
 
 
 def _format(value: Any) -> str:
