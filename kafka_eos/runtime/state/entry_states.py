@@ -7,8 +7,8 @@ what it contains, however many other entries of the key have changed.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 from kafka_eos.abc.codec import Codec
@@ -49,11 +49,18 @@ class _ChangedPlaces:
             named = zip(self._row_keys(places), places, strict=True)
             if new := {row_key: place for row_key, place in named if row_key not in self._places}:
                 self._places.update(new)
-                self._order += sorted(new)
-                self._order.sort()  # two sorted runs: this merges them
+                self._sort_in(new)
         order = self._order
         for at in range(bisect_left(order, first), bisect_left(order, end)):
             yield order[at], self._places[order[at]]
+
+    def _sort_in(self, new: Collection[bytes]) -> None:
+        if len(new) < len(self._order) // 8:  # such as one for each range that is read
+            for row_key in new:
+                insort(self._order, row_key)
+        else:
+            self._order += sorted(new)
+            self._order.sort()  # two sorted runs: this merges them
 
 
 class CachedEntryState(CachedValueState[T]):
