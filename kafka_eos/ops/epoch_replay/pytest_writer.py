@@ -27,7 +27,7 @@ from kafka_eos.testing.traced_chain import as_json, format_place
 
 _TEST = '''"""Epoch {epoch} of job {job!r}, replayed from its records and its state in {directory}.
 
-Written by kafka-eos replay. {origin}
+{origin}
 """
 
 from pathlib import Path
@@ -196,7 +196,7 @@ def _describe_origin(replay: JobReplay) -> str:
     origins = {"as the job committed them": known, "as the pipeline made them when the file was written": made}
     text = " ".join(f"Expected {origin}: {', '.join(parts)}." for origin, parts in origins.items() if parts)
     advice = "Correct what is wrong, so that the test fails until the pipeline is fixed."
-    return textwrap.fill(f"{text} {advice}", 100)
+    return textwrap.fill(f"Written by kafka-eos replay. {text} {advice}", 100)
 
 
 def _format_body(expected: _Expectation | None) -> str:
