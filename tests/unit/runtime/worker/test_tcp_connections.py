@@ -142,6 +142,7 @@ def read(sock: DataSocket) -> bytes:
 @pytest.mark.parametrize(
     ("session", "sender", "receiver", "secret"),
     [(3, 0, 1, b"wrong"), (2, 0, 1, b"of the session"), (3, 0, 2, b"of the session"), (3, 0, 1, credentials().secret)],
+    ids=["wrong secret", "other session", "other receiver", "secret of the run"],  # a random one is no name
 )
 def test_a_connection_of_another_session_or_secret_reaches_nobody(
     closing: ExitStack, session: int, sender: int, receiver: int, secret: bytes
