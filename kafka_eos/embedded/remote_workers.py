@@ -30,6 +30,8 @@ from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
 _STACKS = 2.5
 """Most seconds until a worker has sent its stacks, which the worker itself waits for 2 seconds."""
+_LAST = 1.0
+"""Most seconds for the thread of a worker that has ended."""
 _LOG = logging.getLogger(__name__)
 _hello = msgspec.msgpack.Decoder(WorkerHello)
 
@@ -44,6 +46,7 @@ class RemoteWorker(WorkerHandle):
         self._lock = threading.Lock()
         self._channel: TcpChannel | None = None
         self._hello: WorkerHello | None = None
+        self._thread: threading.Thread | None = None
         self._over = False
         self._stacks: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -104,8 +107,16 @@ class RemoteWorker(WorkerHandle):
             _LOG.warning("worker %s (process %s) connected again, or too late: refused", self.subtask, hello.pid)
             channel.release()
             return
-        threading.Thread(target=self._listen, args=(channel,), daemon=True, name=f"worker-{self.subtask}").start()
+        self._thread = threading.Thread(
+            target=self._listen, args=(channel,), daemon=True, name=f"worker-{self.subtask}"
+        )
+        self._thread.start()
         self._events.put(WorkerConnected(self.number))
+
+    def join(self) -> None:
+        """Wait for the thread of an ended worker. One that calls OpenSSL while the process ends would crash it."""
+        if self._thread is not None:
+            self._thread.join(_LAST)
 
     def lose(self) -> None:
         """Handle that the task has ended by itself, which may be before it has connected."""
@@ -255,6 +266,8 @@ class RemotePool(WorkerPool):
     def close(self) -> None:
         super().close()
         self._listener.close()
+        for worker in [*self._workers.values()]:
+            worker.join()
 
 
 def deal_subtasks(connected: Sequence[int], count: int) -> Mapping[int, int]:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
+from weakref import WeakSet
 
 from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.core.errors import ConfigError
@@ -30,6 +31,8 @@ _CONCURRENT = 64
 """Most handshakes of a listener at once."""
 _LOOK = 0.1
 """Most seconds until one more of them is ended, if the one that was ended takes its time."""
+_LAST = 1.0
+"""Most seconds for each thread of a listener that is closed."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE")  # noqa: B009
 """The option has another name on macOS."""
 _KEEPALIVE = ((_IDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
@@ -91,13 +94,23 @@ class TcpListener:
         self._handshakes = _Handshakes()
         self._sock = _listen(host, ports)
         self.address = TcpAddress(host, self._sock.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True, name="listener").start()
+        self._greeting = WeakSet[threading.Thread]()
+        """The threads of handshakes."""
+        self._thread = threading.Thread(target=self._accept, daemon=True, name="listener")
+        self._thread.start()
 
     def close(self) -> None:
-        """Accept no more connections. Those that are accepted stay."""
+        """Accept no more connections, and end handshakes. Connections that are accepted stay.
+
+        Its threads end first: one that calls OpenSSL while the process ends would crash it.
+        """
         with suppress(OSError):  # it is closed already
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a connection
         self._sock.close()
+        self._thread.join(_LAST)
+        self._handshakes.end_all()
+        for greeting in [*self._greeting]:
+            greeting.join(_LAST)
 
     def _accept(self) -> None:
         while True:
@@ -110,7 +123,9 @@ class TcpListener:
                 time.sleep(0.1)  # such as too many open files, which may pass
                 continue
             begun = self._handshakes.begin(sock, peer[0])
-            threading.Thread(target=self._greet, args=(begun,), daemon=True, name="handshake").start()
+            greeting = threading.Thread(target=self._greet, args=(begun,), daemon=True, name="handshake")
+            self._greeting.add(greeting)
+            greeting.start()
 
     def _greet(self, begun: _Handshake) -> None:
         deadline = time.monotonic() + _HANDSHAKE
@@ -172,6 +187,12 @@ class _Handshakes:
         with self._changed:
             self._begun.remove(begun)
             self._changed.notify_all()
+
+    def end_all(self) -> None:
+        """End all handshakes."""
+        with self._changed:
+            for begun in self._begun:
+                begun.end()
 
 
 def _prepare(sock: ssl.SSLSocket) -> DataSocket:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -373,6 +375,21 @@ def test_a_pool_that_is_closed_ends_its_workers_and_listens_no_more(pool: Played
     assert [place.kills > 0 for place in pool.places] == [True] * 3
     assert all(map(is_over, theirs))
     eventually(lambda: refuses(pool.places[0].dials), "nobody is let in")
+
+
+def test_no_thread_outlives_its_pool(request: pytest.FixtureRequest) -> None:
+    """One that calls OpenSSL while the process ends would crash it."""
+    before = {*threading.enumerate()}
+    pool: PlayedPool = request.getfixturevalue("pool")
+    pool.connect()
+    at = pool.places[0].ticket
+    with socket.create_connection((at.host, at.port)):
+        eventually(lambda: any(each.name == "handshake" for each in threading.enumerate()), "a stranger is greeted")
+
+        pool.close()
+
+        of_workers = ["listener"] * len(pool.places)  # those of the workers, which the test plays
+        assert [each.name for each in threading.enumerate() if each not in before] == of_workers
 
 
 def refuses(dials: Callable[[], TcpConnections]) -> bool:
