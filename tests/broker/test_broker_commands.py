@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from kafka_eos.cli import app
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker import topics
 
 
 @pytest.fixture
@@ -56,7 +57,8 @@ def test_mistakes_are_named_and_lines_before_one_are_written(
     assert ask("consume", name, "--from-beginning", "--until-end") == ["1"]
 
 
-def test_an_address_without_a_broker_is_named() -> None:
+def test_an_address_without_a_broker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_SECONDS", 2.0)
     done = CliRunner().invoke(app, ["broker", "topic", "list", "-b", "127.0.0.1:1"])
 
     assert "127.0.0.1:1" in str(done.exception) and "kafka-eos broker status" in str(done.exception)

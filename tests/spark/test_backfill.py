@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
 from tests.spark.kit import Job, feed, payment
 
@@ -50,6 +51,7 @@ LAST = 10_000
 """Payments from here on take event time to all others."""
 
 
+@pytest.mark.campaign
 def test_files_and_then_the_topic_are_read_once_and_in_order_on_both_engines(
     new_job: Callable[..., Job], spark: Any
 ) -> None:

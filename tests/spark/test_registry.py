@@ -36,6 +36,7 @@ SHOP = record("com.shop.Shop", street="string")
 LATER = record("com.shop.PaymentMade", account="string", shop="com.shop.Shop", id="int", amount="int")
 
 
+@pytest.mark.campaign
 def test_a_job_in_avro_moves_between_engines(
     new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
 ) -> None:

@@ -164,7 +164,7 @@ def test_connections_of_sessions_that_never_begin_keep_nobody_out(closing: ExitS
     start = begin(sides[0], start_of(sides, sides[0]))
     hello = msgspec.msgpack.encode(PeerHello(10**9, 0, 1))
     greeting = b"keos-w\x00\x01" + bytes(32) + len(hello).to_bytes(2, "big") + hello + bytes(32)
-    for _ in range(200):
+    for _ in range(100):
         stranger = socket.create_connection((sides[1].hello.host, sides[1].hello.port))
         with suppress(OSError):  # it was ended for another one
             closing.enter_context(tls.wrap_socket(stranger)).sendall(greeting)
