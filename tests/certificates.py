@@ -13,6 +13,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = timedelta(days=1)
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""What Python 3.13 demands of an authority."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,8 @@ class Authority:
         signed = (
             _began(self._name, self._name, self._key, now - 30 * _DAY, now + 30 * _DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(_SIGNS, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
@@ -45,6 +59,7 @@ class Authority:
         signed = (
             _began(_named(name), self._name, key, now - 20 * _DAY, now + ends)
             .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         pair = Pair(*(self._directory / f"{name}-{ends.days}.{kind}" for kind in ("pem", "key", "both")))
