@@ -76,8 +76,8 @@ def test_a_checkpoint_dir_that_executors_do_not_share_is_noticed_before_anything
     feed(job, "input", map(payment, range(100)))
     job.checkpoints.mkdir()
 
-    with cluster(tmp_path / "cluster", workers=2) as master:
-        run = Run(job, master, "--until-caught-up", "--checkpoint-dir", "/proc/self/cwd/checkpoints")
+    with cluster(tmp_path / "cluster", workers=2) as spark:
+        run = Run(job, spark.address, "--until-caught-up", "--checkpoint-dir", "/proc/self/cwd/checkpoints")
         assert run.ended() == 2, run.tail()
 
     assert "ConfigError: checkpoint_dir is not the same location on every machine" in run.tail()
@@ -94,8 +94,8 @@ def test_without_a_parallelism_executors_are_counted_when_they_are_there(new_job
     job = new_job(TOTALS, input=2, output=1)
     feed(job, "input", map(payment, range(100)))
 
-    with cluster(tmp_path / "cluster", workers=1, cores=3) as master:
-        run = Run(job, master, "--until-caught-up", PYSPARK_SUBMIT_ARGS="pyspark-shell")
+    with cluster(tmp_path / "cluster", workers=1, cores=3) as spark:
+        run = Run(job, spark.address, "--until-caught-up", PYSPARK_SUBMIT_ARGS="pyspark-shell")
         assert run.ended() == 0, run.tail()
 
     newest = newest_committed(LocalStorage(job.checkpoints / job.name), job.name)
@@ -121,10 +121,10 @@ def test_workers_restore_from_the_storage_what_another_machine_has_written(
     job = new_job(TOTALS, input=4, output=2)
     options = ["--until-caught-up", "-p", "2", "--checkpoint-dir", checkpoint_dir]
 
-    with cluster(tmp_path / "cluster", workers=2) as master:
+    with cluster(tmp_path / "cluster", workers=2) as spark:
         for first in (0, 400):
             feed(job, "input", map(payment, range(first, first + 400)))
-            run = Run(job, master, *options, KAFKA_EOS_STATE_DIR="of-this-executor")
+            run = Run(job, spark.address, *options, KAFKA_EOS_STATE_DIR="of-this-executor")
             assert run.ended() == 0, run.tail()
 
     same(rows(job.values("output")), totals(map(payment, range(800))))
@@ -143,11 +143,11 @@ def test_a_submitted_job_and_both_audits_run_on_a_cluster(new_job: NewJob, tmp_p
     names = ["--input", job.topics["input"], "--output", job.topics["output"], "--where", "json.amount > 0"]
     by_provenance = [*names, "--id", "provenance", "--schema", "amount INT"]
 
-    with cluster(tmp_path / "cluster", workers=2) as master:
+    with cluster(tmp_path / "cluster", workers=2) as spark:
         for what in (
-            [str(submit), "--master", master, str(job.app)],
-            [*command, "audit", str(job.app), "--master", master],
-            [*command, "audit", "topics", "--master", master, *by_provenance],
+            [str(submit), "--master", spark.address, str(job.app)],
+            [*command, "audit", str(job.app), "--master", spark.address],
+            [*command, "audit", "topics", "--master", spark.address, *by_provenance],
         ):
             done = subprocess.run(what, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and two workers as processes of their own, on loopback only.
+"""A standalone Spark cluster on this machine: a master and workers as processes of their own, on loopback only.
 
 Rule: its processes die with the test (``devtools.broker.parent_death``), and executors, which are children of the
 workers, with those. An executor is known by its parent and its main class.
@@ -27,11 +27,18 @@ _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """One cluster; ``address`` is its master's."""
+    """One cluster; ``address`` is its master's.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._port = directory, free_port()
-        self._workers: list[subprocess.Popen[bytes]] = []
+    ``workers``: the daemon of each machine, whose executors work in ``worker-<number>``. ``environment``: variables of
+    the daemons beside those of every process.
+    """
+
+    def __init__(
+        self, directory: Path, workers: int = WORKERS, cores: int = CORES, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory, self._port = directory, free_port()
+        self._wanted, self._cores, self._environment = workers, cores, environment or {}
+        self.workers: list[subprocess.Popen[bytes]] = []
         self._started: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -39,22 +46,22 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Return when both workers are registered. Raises ConfigError with the log's end if they do not come up."""
-        self._directory.mkdir()
+        """Return when all workers are registered. Raises ConfigError with the log's end if they do not come up."""
+        self.directory.mkdir()
         self._spawn("master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0")
         self._await("I have been elected leader", 1)
-        for number in range(WORKERS):
-            home = ["--work-dir", str(self._directory / f"worker-{number}"), "--webui-port", "0"]
-            size = ["--cores", str(CORES), "--memory", "1g"]
-            self._workers.append(
+        for number in range(self._wanted):
+            home = ["--work-dir", str(self.directory / f"worker-{number}"), "--webui-port", "0"]
+            size = ["--cores", str(self._cores), "--memory", "1g"]
+            self.workers.append(
                 self._spawn(f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", *home, *size, self.address)
             )
-        self._await("Registering worker", WORKERS)
+        self._await("Registering worker", self._wanted)
 
     def executors(self) -> dict[int, int]:
         """Process ids of the executors that live, by the number of their worker."""
         found = {}
-        for number, worker in enumerate(self._workers):
+        for number, worker in enumerate(self.workers):
             running = [pid for pid in children_of(worker.pid) if _EXECUTOR in _command_of(pid)]
             if running:
                 found[number] = running[-1]  # the others are of a driver that is gone
@@ -64,7 +71,7 @@ class SparkCluster:
         """Return the environment of a driver, with the variables ``armed`` for executors."""
         settings = {
             # Both executors take part from the first task on.
-            "spark.cores.max": str(WORKERS * CORES),
+            "spark.cores.max": str(self._wanted * self._cores),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
             **{f"spark.executorEnv.{name}": value for name, value in armed.items() if value},
@@ -82,10 +89,10 @@ class SparkCluster:
     def _spawn(self, name: str, daemon: str, *options: str) -> subprocess.Popen[bytes]:
         # spark-class replaces itself by the JVM, so the process is the daemon.
         command = [str(_spark() / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}", *options]
-        with (self._directory / f"{name}.log").open("wb") as log:
+        with (self.directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 parent_death.build_command(command),
-                env={**os.environ, **_environment()},
+                env={**os.environ, **_environment(), **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -96,10 +103,10 @@ class SparkCluster:
 
     def _await(self, text: str, times: int) -> None:
         deadline = time.monotonic() + _PATIENCE
-        log = self._directory / "master.log"
+        log = self.directory / "master.log"
         while log.read_text(errors="replace").count(text) < times:
             if time.monotonic() > deadline or any(process.poll() is not None for process in self._started):
-                log_tail = "\n".join(file.read_text(errors="replace")[-1500:] for file in self._directory.glob("*.log"))
+                log_tail = "\n".join(file.read_text(errors="replace")[-1500:] for file in self.directory.glob("*.log"))
                 raise ConfigError(f"a Spark cluster did not start on this machine:\n{log_tail}")
             time.sleep(0.1)
 
