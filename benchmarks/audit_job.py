@@ -27,7 +27,7 @@ from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.demo.order_feeder import USERS, orders
+from kafka_eos.devtools.demo.demo import USERS, orders
 from kafka_eos.runtime.program import load_program
 
 APP = Path(__file__).parents[1] / "docs/examples/orders.py"
@@ -50,7 +50,8 @@ def main() -> None:
         for topic in TOPICS:
             client.create(topic)
         try:
-            client.load(TOPICS[0], orders(1, given.records, given.users))
+            made = (record for _, record in orders(1, given.records, given.users))
+            client.load(TOPICS[0], ((record.key.decode(), record.value) for record in made))
             _run(bootstrap, checkpoints)
             _in_a_process(_measure_job, bootstrap, checkpoints)
             _in_a_process(_measure_topics, bootstrap)

@@ -129,7 +129,7 @@ class Job:
         """What a start of the job begins with."""
         patience, history = Retrier(threading.Event(), print), History(self._storage, print)
         coordinator = Coordinator(self.plan, self._storage, history, patience, self._settings, 2)
-        coordinator.epochs._finisher = dataclasses.replace(coordinator.epochs._finisher, at_once=at_once)
+        coordinator.epochs._committer = dataclasses.replace(coordinator.epochs._committer, at_once=at_once)
         return coordinator
 
     def decide(self, committables: int) -> None:

@@ -6,8 +6,10 @@ How fast anything is, is no claim of a test.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
+import pkgutil
 import time
 from collections import Counter as Counts
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import benchmarks
 from benchmarks import (
     abs_paper,
     alignment,
@@ -64,6 +67,12 @@ def read(generated: GeneratedSource, positions: Positions, batches: int) -> list
 
 
 # ---------------------------------------------------------------- source and sink
+
+
+def test_every_benchmark_can_be_started() -> None:
+    """Nothing else imports some of them, so a name that moved would be noticed by whoever measures."""
+    for module in pkgutil.iter_modules(benchmarks.__path__, "benchmarks."):
+        importlib.import_module(module.name)
 
 
 def test_the_source_goes_on_where_a_position_says_and_repeats_its_ring(tmp_path: Path) -> None:
