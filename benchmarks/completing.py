@@ -143,7 +143,7 @@ class Job:
         coordinator.epochs.decide(epoch, EpochContents(resumed.positions, (), tuple(made), parallelism=committables))
 
     def _prepared(self, context: JobContext, subtask: int, of: int, epoch: EpochId) -> Committable:
-        writer = self.plan.sinks[0].sink.writer(TaskContext(context, subtask, of, "out", {}, epoch.epoch))
+        writer = self.plan.sinks[0].sink.writer(TaskContext(context, subtask, of, "out", first_epoch=epoch.epoch))
         value = f"record of subtask {subtask}".encode()
         writer.write(Batch([value], range(1), ListOrigin("in", "list", 0, subtask, [value])))
         (committable,) = writer.seal(epoch)()
