@@ -6,7 +6,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.streams import STREAMS, kafka_streams
@@ -55,6 +55,17 @@ def contenders(peers: bool) -> list[Contender]:
         found += [Contender(workload, "Quix Streams 3.28.1", quix) for workload in ("W1", "W2", "W4")]
         found += [Contender(workload, f"Kafka Streams {STREAMS}", streams) for workload in ("W1", "W2", "W4")]
     return sorted(found, key=lambda contender: contender.workload)
+
+
+def versions(other: Path) -> list[Contender]:
+    """Each workload by this checkout and by another one, which must run in the same environment."""
+    found = []
+    for ours in contenders(peers=False):
+        if ours.name == "kafka_eos":
+            command = [part.replace(str(APPS), str(other / "benchmarks" / "apps")) for part in ours.command]
+            of_other = {**ours.environment, "PYTHONPATH": str(other)}
+            found += [replace(ours, name=f"kafka_eos of {other.name}", command=command, environment=of_other), ours]
+    return found
 
 
 def _quix_python() -> Path:
