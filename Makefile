@@ -96,7 +96,7 @@ day: env ## Two hours in production in twenty minutes (SPEED=6): one fault after
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted
 
-mutants: env ## Small mistakes, one at a time, that a test must notice: all decisions of AREA (protocol) or FILE, or SAMPLE=300 SEED=1 of what loses rows
+mutants: env s3-server ## Small mistakes, one at a time, that a test must notice: all decisions of AREA (protocol) or FILE, or SAMPLE=300 SEED=1 of what loses rows
 	@$(if $(SAMPLE),,EXAMPLES=3) $(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE) --seed $(or $(SEED),1)) \
 	  $(if $(FILE),--file $(FILE),$(if $(AREA)$(SAMPLE),$(if $(AREA),--area $(AREA)),--area protocol))
 

@@ -79,11 +79,6 @@ class RestoreMonitor(Generic[P]):
         self._moved = {subtask: worker.io_bytes for subtask, worker in self._preparing.items()}
         """Bytes that each process had read and written at that time."""
 
-    @property
-    def done(self) -> bool:
-        """Return whether all workers are ready."""
-        return not self._preparing
-
     def ready(self, subtask: int) -> None:
         del self._preparing[subtask]
         self._restored.pop(subtask, None)

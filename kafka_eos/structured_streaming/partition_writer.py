@@ -65,7 +65,6 @@ def write_partition(assignment: BatchSpec, batches: Iterable[pa.RecordBatch]) ->
             output.write(batch)
             counted.add(batch)
     text = None if output is None else output.prepare()
-    output = None
     hit("micro-batch.prepared")
     yield counted.row(text)
 

@@ -192,9 +192,11 @@ def test_avro_is_read_with_the_schema_of_its_file(tmp_path: Path) -> None:
 
 def test_csv_tells_nothing_from_an_empty_text(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, value=Item, format="csv")
-    (part,) = written(sink, [Item(1), Item(2, ""), Item(3, 'a "b", c\nd')])
+    (part,) = written(sink, [Item(1), Item(2, ""), Item(3, 'a "b", c\nd'), Item(4, " x"), Item(5, "y\r")])
+    (alone,) = written(FileSink(tmp_path / "one", format=Csv(("id",))), [{"id": None}, {"id": 1}])
 
-    assert part.read_text() == 'id,text\n1,\n2,""\n3,"a ""b"", c\nd"\n'
+    assert part.read_bytes() == b'id,text\n1,\n2,""\n3,"a ""b"", c\nd"\n4," x"\n5,"y\r"\n'
+    assert alone.read_text() == 'id\n""\n1\n'
 
 
 class Basket(msgspec.Struct):

@@ -6,9 +6,11 @@ The server is versitygw if it was built (see ``s3_server``); without it, these t
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -33,7 +35,7 @@ from tests.marks import campaign
 
 FIRST = EpochId(Epoch(1), Term(1))
 PERMIT = CommitPermit(FIRST)
-A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
+A, B, C = (JobIdentity(letter * 12) for letter in "abc")
 
 
 class Store:
@@ -181,6 +183,17 @@ def test_an_upload_that_a_rule_of_the_bucket_removed_is_unknown_and_a_trace_deci
         sink.committer(job()).commit(PERMIT, committable)
     store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/.aborted.orders.1.1.0.out", Body=b"")
     assert status_of(sink, committable) is CommitStatus.LOST
+    store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/.committed.orders.1.1.0.out", Body=b"")
+    assert status_of(sink, committable) is CommitStatus.UNKNOWN
+    store.delete(".aborted.orders.1.1.0.out")
+    assert status_of(sink, committable) is CommitStatus.COMMITTED
+
+
+@pytest.mark.parametrize("other", [{"size": 5}, {"tags": ["other"]}])
+def test_an_upload_without_the_parts_that_were_prepared_is_lost(sink: FileSink, other: dict[str, Json]) -> None:
+    (committable,) = prepared(sink, "x")
+
+    assert status_of(sink, replace(committable, payload={**committable.payload, **other})) is CommitStatus.LOST
 
 
 def test_an_object_of_somebody_else_under_the_name_is_not_replaced(sink: FileSink, store: Store) -> None:
@@ -320,6 +333,23 @@ def test_a_writer_whose_upload_was_aborted_is_fenced(sink: FileSink) -> None:
         writer.seal(FIRST)()
 
 
+def test_incarnations_of_a_job_are_those_that_are_registered_or_have_an_upload(sink: FileSink, store: Store) -> None:
+    committer: Any = sink.committer(job())
+    committer.register(job(identity=A))
+    committer.register(job(identity=C, name="orders-2"))
+    for ctx in (job(2, B), job(1, B), job(identity=C, name="orders-2")):
+        prepared(sink, "x", ctx=ctx)
+
+    found = {each.identity: (each.state, each.term) for each in committer.list_incarnations(job())}
+    assert found == {A: (IncarnationState.ENDED, None), B: (IncarnationState.OPEN, Term(2))}
+    assert (committer.retire(job(3, B), A), len(store.uploads())) == ([], 3)
+    assert len(committer.retire(job(3, A), B)) == 2
+    assert [part.name for part in committer.list_staged(job(name="orders-2"))] == [
+        "part-000000000001-1-0000-orders-2.cccccccccccc.out.jsonl"
+    ]
+    assert f".incarnation.orders.{A}" not in store.names()
+
+
 def test_an_incarnation_whose_registration_was_taken_stops(sink: FileSink) -> None:
     committer: Any = sink.committer(job())
     committer.register(job(identity=A))
@@ -356,6 +386,10 @@ def test_an_address_that_is_none_is_refused_with_the_plan(address: str, why: str
 
 
 def test_the_start_tries_what_commits_need_and_leaves_nothing(sink: FileSink, store: Store) -> None:
+    """Also where a start has died after the first try."""
+    tried = f"{store.prefix}/.check.orders.1.{os.getpid()}"
+    store.client.put_object(Bucket=s3_server.BUCKET, Key=tried, Body=b"")
+
     assert list(sink.check(job())) == []
     assert (store.names(), store.uploads()) == ([], [])
 

@@ -39,8 +39,11 @@ class CleanRuns:
         return failed
 
     def of(self, tests: Iterable[str]) -> dict[str, Seen]:
-        """What was seen of these files, by test."""
-        return {name: seen for test in tests for name, seen in self._seen[test].items()}
+        """What was seen of these files, by test; of those that fail, nothing."""
+        return {name: seen for test in tests for name, seen in self._seen.get(test, {}).items()}
+
+    def passed(self, tests: Iterable[str]) -> bool:
+        return all(test in self._seen for test in tests)
 
     def _ended(self, runs: Runs) -> list[str]:
         failed = []

@@ -43,8 +43,10 @@ _WHOSE = re.compile(
     r"|query|app|table|group|generation|uid|key|run|segment|source|sink|number|name|at|n)s?$"
 )
 _TIMES = re.compile(
-    r"timeout|deadline|monotonic|patience|second|backoff|sleep|pause|nap|retry_in|interval", re.IGNORECASE
+    r"timeout|deadline|monotonic|perf_counter|patience|second|backoff|sleep|pause|nap|retry_in|interval", re.IGNORECASE
 )
+_MEASURED = re.compile(r"(monotonic|perf_counter)\(\)")
+"""What is summed up of these is shown."""
 _LOGS = re.compile(r"_?log(ger)?$|warnings$|(^|[._])history$|(^|[._])observers$|(^|\.)spans$", re.IGNORECASE)
 _NOT_MISSED = ("hit", "assert_never", "sleep", "notice", "_notice")
 _OBSERVE = ("observe", "_observe")
@@ -106,6 +108,8 @@ def _left_alone(node: ast.AST) -> bool:
             return False
         case ast.FunctionDef(name=name):
             return name in _TEXTS
+        case ast.AugAssign(value=value):
+            return bool(_MEASURED.search(ast.unparse(value)))
         case ast.Expr(ast.Call(ast.Attribute(value=value))) if _LOGS.search(ast.unparse(value)):
             return True
         case ast.Expr(ast.Call(ast.Name(name) | ast.Attribute(attr=name), [ast.Constant(event), *_])) if (

@@ -1,7 +1,7 @@
 """Which tests are the nearest to a file: those of its room, and those that are named for it.
 
     tests/unit/<room>   the fast tests of a room of ``kafka_eos``; ROOMS adds others, FILES those that one file needs
-    CALLERS             the fast tests of other rooms that call the function of a mutant, if none of its own notices it
+    CALLERS             all other fast tests that call the function of a mutant, if none of its own notices it
     SLOW                whole jobs, real brokers, Spark: asked only about a mutant that no fast test notices
 
 Rule: every folder of the library is in ROOMS or in LEFT_OUT, where a file may stand for itself. A test is named as
@@ -19,6 +19,8 @@ from pathlib import Path
 from tests.mutation.signatures import ROOT, files
 
 _CONTRACT, _UNIT = "tests/contract", "tests/unit"
+_FAST = (_UNIT, _CONTRACT, "tests/schedules", "tests/simulation")
+_VERBS = "tests/conformance/test_conformance.py"
 _SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_restored_backups.py"
 _LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/connectors/_lake/test_lake_commit_status.py", _SINKS)
 _OUTBOX = (
@@ -37,7 +39,12 @@ _FILES = (
 
 ROOMS: Mapping[str, Sequence[str]] = {
     "kafka_eos/api/aggregates": (),
-    "kafka_eos/storage": (f"{_CONTRACT}/test_storage.py", f"{_UNIT}/coordination/test_origin.py"),
+    "kafka_eos/storage": (
+        f"{_CONTRACT}/test_storage.py",
+        f"{_UNIT}/coordination/test_origin.py",
+        "tests/chaos/test_damaged_objects.py",
+        "tests/chaos/test_savepoints.py",
+    ),
     "kafka_eos/coordination": (
         f"{_UNIT}/storage/test_live_savepoints.py",
         f"{_UNIT}/storage/test_savepoints.py",
@@ -48,6 +55,8 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "tests/chaos/test_standby.py::test_a_leader_that_is_told_to_end_hands_over",
         "tests/chaos/test_standby.py::test_a_standby_takes_over_at_once_from_a_leader_of_its_machine_that_is_killed",
         "tests/chaos/test_standby.py::test_heartbeats_do_not_pile_up",
+        "tests/chaos/test_input.py",
+        "tests/chaos/test_savepoints.py",
     ),
     "kafka_eos/ops/dead_letters": (
         f"{_UNIT}/ops/dead_letters/test_dead_letters.py",
@@ -60,24 +69,30 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "tests/chaos/test_parallel.py",
         "tests/chaos/test_hung_workers.py",
         "tests/chaos/test_restores.py",
+        "tests/chaos/test_dead_workers.py",
+        "tests/chaos/test_requests.py",
+        "tests/chaos/test_supervision.py",
+        "tests/chaos/test_tcp_workers.py",
     ),
-    "kafka_eos/runtime/exchange": ("tests/chaos/test_parallel.py",),
-    "kafka_eos/runtime/operators": ("tests/schedules",),
-    "kafka_eos/protocol": ("tests/unit/protocol",),
-    "kafka_eos/runtime/state": (),
+    "kafka_eos/runtime/exchange": ("tests/chaos/test_parallel.py", "tests/chaos/test_tcp_workers.py"),
+    "kafka_eos/runtime/operators": ("tests/schedules", _VERBS),
+    "kafka_eos/protocol": ("tests/unit/protocol", "tests/simulation"),
+    "kafka_eos/runtime/state": (_VERBS, "tests/chaos/test_savepoints.py"),
     "kafka_eos/runtime/worker": (
         f"{_UNIT}/embedded",
         f"{_UNIT}/runtime/exchange",
         "tests/chaos/test_parallel.py",
         "tests/chaos/test_failpoints.py",
+        "tests/chaos/test_tcp_workers.py",
+        _VERBS,
     ),
-    "kafka_eos/savepoints": (f"{_UNIT}/runtime/state",),
-    "kafka_eos/structured_streaming": ("tests/spark/test_without_spark.py", "tests/structured_streaming"),
+    "kafka_eos/savepoints": (f"{_UNIT}/runtime/state", "tests/chaos/test_savepoints.py"),
+    "kafka_eos/structured_streaming": ("tests/structured_streaming",),
     "connectors/dbapi": (f"{_UNIT}/connectors/dbapi/test_*.py", f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
     "connectors/delta": (f"{_CONTRACT}/test_delta_*.py", *_LAKES, _PUT_BACK),
     "connectors/files": (*_FILES, f"{_UNIT}/storage/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
     "connectors/files/s3": _S3,
-    "connectors/http": _OUTBOX,
+    "connectors/http": (*_OUTBOX, "tests/chaos/test_http.py"),
     "connectors/iceberg": (f"{_CONTRACT}/test_iceberg_*.py", *_LAKES, _PUT_BACK),
     "connectors/idempotent": _OUTBOX,
     "connectors/kafka": (
@@ -89,6 +104,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "tests/broker/test_incarnations.py",
         "tests/broker/test_warm_pool.py",
         "tests/broker/test_kafka_provenance.py",
+        "tests/broker/test_preview.py",
     ),
     "connectors/kafka/rpc": (
         f"{_UNIT}/connectors/kafka/test_kafka_*.py",
@@ -103,6 +119,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         f"{_CONTRACT}/test_postgres_*.py",
         _SINKS,
         _PUT_BACK,
+        "tests/chaos/test_tables.py",
     ),
     "connectors/_staged_tables": (
         f"{_UNIT}/connectors/_staged_tables/test_missing_commits.py",
@@ -114,6 +131,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
     "kafka_eos/codecs": (
         f"{_UNIT}/storage/test_published_schemas.py",
         f"{_UNIT}/storage/test_published_formats.py",
+        "tests/broker/test_registry.py",
         f"{_UNIT}/runtime/state/test_evolution.py",
         f"{_UNIT}/runtime/state/test_reader.py",
         f"{_UNIT}/runtime/state/test_golden*.py",
@@ -186,15 +204,13 @@ LEFT_OUT: Mapping[str, str] = {
 }
 """Folders, and single files of rooms, that have no mutants, and why. A file is left out only if all of it is."""
 
-_JOBS = ("tests/broker", "tests/chaos", "tests/structured_streaming", "tests/spark", "tests/conformance")
-
 
 class Stage(Enum):
     """Which tests are asked, in this order."""
 
     FAST = "fast"
     CALLERS = "callers"
-    """Those fast tests of other rooms that call the function of the mutant."""
+    """All other fast tests that call the function of the mutant."""
     SLOW = "slow"
 
 
@@ -222,13 +238,12 @@ def nearest(file: str, stage: Stage) -> list[str]:
     named = dict.fromkeys(test for name in [*FILES.get(file, ()), *own, *ROOMS.get(room, ())] for test in _tests(name))
     if stage is Stage.CALLERS:
         return [test for test in _fast_tests() if test not in named]
-    return [test for test in named if test.startswith(_JOBS) == (stage is Stage.SLOW)]
+    return [test for test in named if test.startswith(_FAST) == (stage is Stage.FAST)]
 
 
 @cache
 def _fast_tests() -> list[str]:
-    """The fast tests of all rooms."""
-    return sorted({test for file in mutated() for test in nearest(file, Stage.FAST)})
+    return sorted(test for folder in _FAST for test in _tests(folder))
 
 
 def _tests(name: str) -> Iterator[str]:

@@ -64,8 +64,10 @@ def test_files_by_content(storage: CheckpointStorage, tmp_path: Path) -> None:
     source.write_bytes(b"content")
 
     ref = storage.upload(source, "state.bin")
-    storage.fetch(storage.upload(source, "state.bin"), back)
+    passed: list[int] = []
+    storage.fetch(storage.upload(source, "state.bin"), back, passed.append)
 
+    assert sum(passed) == len(b"content")
     assert back.read_bytes() == b"content"
     (tmp_path / OURS / "shared" / ref.sha256).write_bytes(b"altered")
     (tmp_path / OURS / "shared" / f".{ref.sha256}.crc").unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from jsonschema import Draft7Validator
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, computed_field
 
 from kafka_eos.codecs import Registry, json_schema
-from kafka_eos.codecs.json_schema.differences import SchemaSide, differences, obstacles
+from kafka_eos.codecs.json_schema.differences import SchemaSide, as_text, differences, obstacles
 from kafka_eos.codecs.json_schema.draft_07 import DRAFT, closed, draft_07
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -443,7 +443,52 @@ def test_a_schema_that_holds_itself_in_whatever_way_is_compared(node: Any) -> No
 
 
 def test_what_must_be_there_counts_wherever_it_is_said() -> None:
-    assert differences(side({"required": ["a"]}), side({})) == ["a must be there, but not here"]
+    both = {"required": ["b", "a"]}
+
+    assert differences(side(both), side({})) == [f"{name} must be there, but not here" for name in "ab"]
+    assert differences(side({}), side(both)) == [f"{name} must be here, but not there" for name in "ab"]
+    assert differences(side(thing(x=thing(a=TEXT))), side(thing(x=thing(True, a=TEXT)))) == [
+        "x.a must be here, but not there"
+    ]
+    assert differences(side(thing(True, a=TEXT)), side(thing())) == ["a (string) is only there"]
+
+
+def test_other_words_are_compared_in_their_order() -> None:
+    assert differences(side({"minimum": 1, "maximum": 2, "title": "x"}), side({})) == [
+        "the value has maximum 2 there, no maximum here",
+        "the value has minimum 1 there, no minimum here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"anyOf": [{"const": n} for n in range(8)]}, "0 | 1 | 2 | 3 | 4 | 5 | 6 | 7"),
+        ({"anyOf": [{"const": n} for n in range(9)]}, "0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | …"),
+        ({"anyOf": [{"anyOf": [{"anyOf": [TEXT, WHOLE]}, TEXT]}, WHOLE]}, "one of several | string | integer"),
+        ({"enum": [*range(21)]}, f"one of {', '.join(map(str, range(20)))}"),
+        ({"type": "array", "items": {"anyOf": [TEXT, WHOLE]}}, "array of string | integer"),
+        ({"type": "array", "items": [TEXT]}, "array"),
+        ({"items": TEXT}, "anything"),
+        ({"type": "object", "title": "Order"}, "object Order"),
+        ({"type": "object"}, "object"),
+        ({"type": "string", "title": "Text"}, "string"),
+        ({"type": "string", "format": "uuid"}, "string (uuid)"),
+        (True, "anything"),
+        (False, "nothing"),
+    ],
+    ids=str,
+)
+def test_a_type_is_told_in_a_few_words(schema: Any, told: str) -> None:
+    assert as_text(schema, side(schema)) == told
+
+
+def test_of_a_type_that_is_deep_the_outer_part_is_told() -> None:
+    schema: Any = TEXT
+    for _ in range(6):
+        schema = {"type": "array", "items": schema}
+
+    assert as_text(schema, side(schema)) == "array of array of array of array of array"
 
 
 def test_what_applies_together_is_put_together_and_the_last_one_wins() -> None:

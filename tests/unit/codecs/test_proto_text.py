@@ -140,6 +140,8 @@ def test_a_name_is_whole_where_a_package_of_an_import_would_be_found_first() -> 
         ("message A { int32 a = 99999999999; }", "line 1: Value out of range"),
         ("enum E { A = 0;\n B = 99999999999; }", "line 2: Value out of range"),
         ("message A { int32 a = x; }", "x is not a number"),
+        ("enum E { A = 0 B = 1; }", "expected ;, found B"),
+        ("enum E { option allow_alias = true A = 0; }", "expected ;, found A"),
         ("int32 a = 1;", "expected a message or an enum, found int32"),
         ("message 5 {}", "5 is not a name"),
         ("package $", "is not understood"),

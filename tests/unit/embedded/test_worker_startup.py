@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
-from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.embedded.launched_worker import read_io_bytes
+from kafka_eos.embedded.worker_process import allow_open_files
 from kafka_eos.embedded.worker_startup import RestoreMonitor, WaitDecision, decide_wait
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport
@@ -76,6 +79,32 @@ def test_only_workers_with_a_place_to_run_are_waited_for_and_must_connect_in_tim
     assert decide_wait(connected, lambda: are_placed, seconds, timeout=30.0) is decision
 
 
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [
+        (602, 9000, []),
+        (601, 9000, [(602, 9000)]),
+        (601, -1, [(602, -1)]),
+        (-1, -1, []),
+        (64, 218, [(218, 218)]),
+    ],
+)
+def test_files_are_allowed_for_the_sockets_between_all_workers(
+    soft: int, hard: int, raised: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten workers each has nine, with 512 other files if they are allowed and 128 in any case."""
+    found = list[tuple[int, int]]()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: found.append(limits))
+
+    allow_open_files(10)
+
+    assert found == raised
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 217))
+    with pytest.raises(ConfigError, match="parallelism=10 needs 218 open files, but the system allows 217"):
+        allow_open_files(10)
+
+
 def test_who_moves_bytes_is_waited_for_and_who_waits_is_not(children: tuple[Child, Child]) -> None:
     copying, waiting = children
     _copies(copying)  # both have loaded their libraries
@@ -92,6 +121,8 @@ def test_one_that_is_frozen_in_a_long_call_is_stuck(children: tuple[Child, Child
     _copies(copying)
     os.kill(copying.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, copying.pid, os.WSTOPPED)
+    told = dict(line.split(": ") for line in Path(f"/proc/{copying.pid}/io").read_text().splitlines())
+    assert copying.io_bytes == int(told["rchar"]) + int(told["wchar"])
     preparation.ready(waiting.subtask)
 
     assert preparation.stuck(now=TIMEOUT + 1) == [], "what it did before it was frozen counts once"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kafka_eos._util.retry import RetryInterrupted
-from kafka_eos.core.errors import Bug, CommittableLost
+from kafka_eos.core.errors import Bug, CommittableLost, CorruptCheckpoint
+from kafka_eos.storage import object_names as paths
+from kafka_eos.structured_streaming.spark_checkpoint import OURS
 from tests.micro_batches import Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
 
@@ -35,7 +39,7 @@ def test_a_batch_that_spark_has_decided_is_made_visible_though_the_query_ends(
 def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka: TransactionalBroker) -> None:
     first = driver()
     first.prepare(0, ROWS)
-    first.batch_committer.release_waiters()
+    threading.Timer(0.05, first.batch_committer.release_waiters).start()
 
     with pytest.raises(RetryInterrupted, match="stopped before batch 0 was committed"):
         first.prepare(1, ROWS)
@@ -65,9 +69,22 @@ def test_what_cannot_be_committed_stops_the_query_and_shuts_the_gate(driver: Mad
     with pytest.raises(CommittableLost):
         first.prepare(1, ROWS)
 
+    assert not first.batch_committer.wait(0.1), "its Spark may still decide a batch"
+    assert not first.closed
     assert isinstance(first.end(), CommittableLost)
     assert first.stopped
     assert first.batch_committer.last_visible_batch is None
+
+
+def test_a_receipt_of_another_driver_must_be_a_receipt(driver: Made, tmp_path: Path) -> None:
+    first = driver().start()
+    first.prepare(0, ROWS)
+    (prepared,) = first.settling.list_prepared(0)
+    (tmp_path / OURS / paths.receipt_name(prepared.id)).write_bytes(b"{}")
+
+    first.decide(0)
+
+    assert isinstance(first.end(), CorruptCheckpoint)
 
 
 def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:

@@ -9,8 +9,11 @@ import pytest
 
 from kafka_eos.connectors.kafka.sink.producer_pool import SPARE
 from kafka_eos.core.errors import UserError
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.structured_streaming import partition_writer as task
-from tests.micro_batches import Driver, MicroBatch, rows
+from kafka_eos.structured_streaming.batch_ledger import BatchLedger
+from kafka_eos.structured_streaming.spark_checkpoint import OURS
+from tests.micro_batches import NAME, Driver, MicroBatch, rows
 from tests.transactional_broker import Row, TransactionalBroker
 from tests.waiting import eventually
 
@@ -111,6 +114,34 @@ def test_old_batches_are_forgotten_whole(driver: Made, tmp_path: Path) -> None:
 
     records = [sorted(path.name for path in (tmp_path / "kafka_eos" / kind).iterdir()) for kind in STORED]
     assert [len(names) for names in records] == [2, 2]
+    assert first.settling.ledger.batches() == [3, 4]
+    assert first.settling.ledger.list_committed() == {3, 4}
     again = driver()
     assert again.recovered.newest == 4
     assert again.settling.ledger.list_committed() == {3, 4}
+
+
+class DyingStorage(LocalStorage):
+    """A storage whose process dies before its second deletion."""
+
+    deleted = 0
+
+    def delete(self, name: str) -> None:
+        self.deleted += 1
+        if self.deleted == 2:
+            raise KeyboardInterrupt
+        super().delete(name)
+
+
+@pytest.mark.limits(settled_batches_kept=1)
+def test_a_batch_that_is_half_forgotten_does_not_look_undecided(driver: Made, tmp_path: Path) -> None:
+    first = driver().start()
+    first.run(0, MicroBatch.of(b"row"))
+    ledger = BatchLedger(DyingStorage(tmp_path / OURS), NAME)
+    ledger.refresh()
+
+    with pytest.raises(KeyboardInterrupt):
+        ledger.prune(1)
+
+    ledger.refresh()
+    assert (ledger.batches(), ledger.list_committed()) == ([], {0})

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fatal, Fenced
+from kafka_eos.core.ids import Term
+from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming import partition_writer as task
 from kafka_eos.structured_streaming.batch_ledger import BatchLedger
+from kafka_eos.structured_streaming.spark_checkpoint import OURS
 from kafka_eos.structured_streaming.transaction_recovery import RecoveredQuery, claim_term
-from tests.micro_batches import NAME, Driver, MicroBatch
+from tests.micro_batches import NAME, Driver, MicroBatch, rows
 from tests.transactional_broker import TransactionalBroker
 
 Made = Callable[..., Driver]
@@ -67,11 +71,13 @@ def test_what_the_older_decides_before_the_newer_begins_a_batch_is_made_visible_
     driver: Made, older: Driver, kafka: TransactionalBroker
 ) -> None:
     newer = driver()
+    list(task.write_partition(newer.assignment(1), [rows(b"given up")]))
     older.decide(0)
 
     newer.prepare(1, NEW)
 
     assert sorted(kafka.values) == OLD_ROWS
+    assert len(kafka.open) == len(NEW_ROWS)
     newer.decide(1)
     assert newer.start().end() is None
     exact(kafka, *OLD_ROWS, *NEW_ROWS)
@@ -182,6 +188,7 @@ def test_a_driver_that_was_replaced_while_its_tasks_ran_prepares_nothing(
         older.prepare(0, OLD)
 
     assert isinstance(older.batch.failure, Fenced)
+    assert older.settling.list_prepared(0) == []
     older.batch_committer.release_waiters()
     older.batch_committer.wait_until_committed()  # nothing was handed over
     assert isinstance(older.end(), Fenced)
@@ -200,6 +207,25 @@ def test_what_was_prepared_before_the_claim_is_known_after_it(driver: Made, olde
     claim_term(ledger, older.settling.committer)
 
     assert [attempt.term for attempt in ledger.attempts(1)] == [older.settling.ctx.term]
+
+
+def test_a_driver_that_was_replaced_compares_no_replay(driver: Made) -> None:
+    older = driver().start()
+    older.run(0, OLD)
+    older.forget(0)
+    driver()
+
+    with pytest.raises(Fenced, match="term 1 was replaced by term 2"):
+        older.prepare(0, OLD)
+
+
+def test_the_term_of_a_driver_is_above_those_of_all_transactions(driver: Made, older: Driver, tmp_path: Path) -> None:
+    """Also where the claims of earlier drivers are gone."""
+    driver().prepare(0, NEW)
+    for claim in (tmp_path / OURS / paths.TERMS).iterdir():
+        claim.unlink()
+
+    assert driver().settling.ctx.term == Term(3)
 
 
 def test_a_driver_aborts_nothing_of_a_later_one(driver: Made, older: Driver, kafka: TransactionalBroker) -> None:
@@ -303,6 +329,18 @@ def test_a_batch_that_is_half_visible_is_finished_though_its_decision_is_gone(
     exact(kafka, *OLD_ROWS, *NEW_ROWS)
 
 
+def test_of_two_prepared_batches_the_one_that_is_half_visible_is_finished(
+    driver: Made, older: Driver, kafka: TransactionalBroker
+) -> None:
+    newer = driver()
+    newer.prepare(0, NEW)
+    half_committed(newer)
+
+    driver()
+
+    exact(kafka, *NEW_ROWS)
+
+
 def test_a_replay_that_would_write_something_else_is_refused(driver: Made, kafka: TransactionalBroker) -> None:
     older = driver()
     older.prepare(0, OLD)
@@ -359,5 +397,5 @@ def test_a_checkpoint_keeps_the_name_of_its_query(tmp_path: Path) -> None:
 
 def half_committed(of: Driver) -> None:
     """The first transaction of batch 0 is committed, as by a driver that died then."""
-    (prepared,) = of.settling.list_prepared(0)
+    prepared = of.settling.list_prepared(0)[-1]
     of.commit(prepared, prepared.committables[0])

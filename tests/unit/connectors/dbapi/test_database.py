@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Dialect, create_engine, text
+from sqlalchemy import Boolean, Connection, Dialect, Float, create_engine, text
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, InterfaceError, OperationalError, ProgrammingError
@@ -20,6 +20,7 @@ from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.dbapi import staging_catalog, statements, table_keys
 from kafka_eos.connectors.dbapi.database import Database, format_error
 from kafka_eos.connectors.dbapi.mysql_cells import find_change
+from kafka_eos.connectors.dbapi.stored_cells import _describe_type, _type_of_readers
 from kafka_eos.core.errors import ConfigError
 
 MARIADB, POSTGRES = "mariadb+pymysql://app:secret@db/shop", "postgresql+psycopg://db:5432/shop"
@@ -246,3 +247,19 @@ def test_a_cell_that_drivers_of_mysql_would_change_rejects_its_row(cell: object,
 @pytest.mark.parametrize("cell", [None, "a", 1, True, 1.5, b"x", bytearray(b"x"), NOON, NOON.date(), NOON.time()])
 def test_other_cells_are_left_to_the_driver(cell: object) -> None:
     assert find_change(cell) is None
+
+
+def test_a_column_of_mysql_is_read_as_readers_of_its_table_do() -> None:
+    wide, small = mysql.TINYINT(display_width=4), mysql.SMALLINT(display_width=1)
+
+    assert isinstance(_type_of_readers(mysql.TINYINT(display_width=1)), Boolean)
+    assert [_type_of_readers(tp) for tp in (wide, small)] == [wide, small]
+    assert type(_type_of_readers(mysql.DOUBLE(asdecimal=True))) is Float
+
+
+def test_texts_of_mysql_differ_by_their_character_set_and_not_by_their_collation() -> None:
+    latin = _describe_type(mysql.VARCHAR(20, charset="latin1"), None)
+
+    assert _describe_type(mysql.VARCHAR(20, charset="latin1", collation="latin1_bin"), "utf8mb4") == latin
+    assert _describe_type(mysql.VARCHAR(20), "latin1") == latin
+    assert _describe_type(mysql.VARCHAR(20), "utf8mb4") != latin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import io
 import math
 import uuid
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet
 from kafka_eos.connectors.files.formats import Format
+from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
@@ -290,3 +292,29 @@ def test_without_an_envelope_a_value_that_looks_like_one_is_the_value(tmp_path: 
     (part,), _ = written(sink, value)
 
     assert [*sink.audit_read(part.name)] == [(b'{"provenance":"a","value":1}', None)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "held"),
+    [
+        pytest.param([4, 4, 2], [8, 16, 24, 0, 8, 16, 24, 0, 8, 16], marks=pytest.mark.limits("usual")),
+        pytest.param(
+            [3, 3, 3, 1], [8, 16, 0] * 3 + [8], marks=pytest.mark.limits(row_group_bytes=24, tables_per_row_group=2)
+        ),
+    ],
+    ids=["rows", "bytes"],
+)
+def test_a_row_group_ends_at_so_many_rows_or_bytes(groups: list[int], held: list[int]) -> None:
+    layout, out, found = ArrowLayout(None, pa.schema({"x": pa.int64()}), False, None, 4), io.BytesIO(), list[int]()
+    body = layout.body(out)
+    for number in range(10):
+        body.write(layout.block([{"x": number}], None))
+        found.append(body.buffered_bytes)
+        assert body.memory >= body.buffered_bytes
+    body.close()
+
+    assert found == held
+    assert body.memory == body.buffered_bytes == 0
+    file = pq.ParquetFile(out)
+    assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == groups
+    assert file.read().column("x").to_pylist() == list(range(10))

@@ -13,7 +13,9 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka.client.librdkafka import Message
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, position, split_id
+from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.core.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, LossCause, PoisonRecord
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
@@ -509,3 +511,39 @@ def test_a_partition_is_at_its_end_until_more_comes_of_it(log: Log, opened: Open
     eventually(lambda: at(reader)[0] == 3 or not ends(), "more is read")
     assert set(reader.list_splits_at_end()) == {"in/1"}
     eventually(lambda: ends() == {"in/0", "in/1"}, "both are at their ends again")
+
+
+# ---------------------------------------------------------------- what the client has returned, and nobody has read yet
+
+
+def buffer(reader: Reader[Any], *batches: list[tuple[int, int]]) -> KafkaReader[Any]:
+    """Partitions and offsets of records that a fetch has returned."""
+    assert isinstance(reader, KafkaReader)
+    reader._fetched = [[Message(topic="in", partition=of, offset=offset) for of, offset in each] for each in batches]
+    return reader
+
+
+def places(messages: list[Message]) -> list[tuple[Any, Any]]:
+    return [(message.partition(), message.offset()) for message in messages]
+
+
+def test_buffered_records_of_partitions_that_wait_stay_where_they_are(opened: Opened) -> None:
+    reader = buffer(opened({}), [(0, 0), (1, 0), (0, 1), (1, 1)], [(1, 2), (1, 3), (1, 4)])
+    reader._paused = frozenset({("in", 0)})
+
+    taken = [places(reader._next_of_one_topic(most)) for most in (10, 2, 2, 2)]
+    reader._paused = frozenset()
+    taken += [places(reader._next_of_one_topic(1)) for _ in range(3)]
+
+    assert taken == [[(1, 0), (1, 1)], [(1, 2), (1, 3)], [(1, 4)], [], [(0, 0)], [(0, 1)], []]
+
+
+def test_an_end_is_passed_once_the_records_before_it_are_read(opened: Opened) -> None:
+    reader = buffer(opened({0: 0, 1: 0, 2: 0}), [(2, 4), (0, 5)])
+    reader._ends, reader._at_end = {("in", 0): 6, ("in", 1): 3, ("in", 2): 5}, {("in", 0), ("in", 1), ("in", 2)}
+
+    reader._settle()
+    assert (at(reader), reader.list_splits_at_end()) == ({0: 0, 1: 3, 2: 0}, ["in/1"])
+
+    buffer(reader)._settle()
+    assert (at(reader), {*reader.list_splits_at_end()}) == ({0: 6, 1: 3, 2: 5}, {"in/0", "in/1", "in/2"})
