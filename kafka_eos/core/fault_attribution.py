@@ -10,8 +10,10 @@ Rule: a record is rejected only for its own fault. If something else failed, the
 from __future__ import annotations
 
 import enum
+import errno
 import traceback
 from dataclasses import dataclass
+from gzip import BadGzipFile
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -28,8 +30,18 @@ from kafka_eos.core.errors import (
 
 _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
-_RECORD: Final = frozenset({ZoneInfoNotFoundError})
-"""It derives from FileNotFoundError, but only a record can have named that time zone."""
+_RECORD: Final = frozenset({ZoneInfoNotFoundError, BadGzipFile})
+"""Classes of errors about a value. The first is raised from a FileNotFoundError, the second derives from OSError."""
+_NUMBERS_OF_VALUES: Final = frozenset({errno.EOVERFLOW, errno.ENAMETOOLONG, errno.EISDIR})
+"""Numbers of an OSError about a value: a time that has no date, and the name of no file, or of no time zone."""
+_MESSAGES_OF_VALUES: Final = frozenset(
+    {
+        "Invalid data stream",
+        "illegal IP address string passed to inet_aton",
+        "illegal IP address string passed to inet_pton",
+    }
+)
+"""Messages of an OSError without a number that the standard library raises for a value: of bz2 and of addresses."""
 _PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -54,7 +66,7 @@ class ErrorRules:
 
     def classify(self, error: BaseException) -> Fault:
         for each in iterate_causes(error):
-            fault = self._of_class(type(each))
+            fault = self._of(each)
             if fault is not None:
                 return fault
             if each is error and isinstance(error, KafkaEosError):
@@ -77,14 +89,16 @@ class ErrorRules:
             case Fault.ENVIRONMENT:
                 raise EnvironmentFailed(_reason(error, operator, where)) from error
 
-    def _of_class(self, cls: type[BaseException]) -> Fault | None:
-        for each in cls.__mro__:
+    def _of(self, error: BaseException) -> Fault | None:
+        for each in type(error).__mro__:
             if each in self.record:
                 return Fault.RECORD
-            if each in self.environment or each in _ENVIRONMENT:
+            if each in self.environment:
                 return Fault.ENVIRONMENT
             if each in _RECORD:
                 return Fault.RECORD
+            if each in _ENVIRONMENT:
+                return Fault.RECORD if _is_about_value(error) else Fault.ENVIRONMENT
         return None
 
 
@@ -95,6 +109,12 @@ def is_plain_data_error(error: Exception) -> bool:
     """
     plain = isinstance(error, _PLAIN) and not isinstance(error, OSError)
     return plain and error.__cause__ is None and error.__context__ is None
+
+
+def _is_about_value(error: BaseException) -> bool:
+    if not isinstance(error, OSError):
+        return False
+    return error.errno in _NUMBERS_OF_VALUES or (error.errno is None and str(error) in _MESSAGES_OF_VALUES)
 
 
 def _reason(error: Exception, operator: str, where: str) -> str:

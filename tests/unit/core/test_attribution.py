@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import importlib
 import json
 import re
 import socket
 import ssl
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -92,6 +96,14 @@ RECORDS = [
     _wrapped(KeyError("a"), ValueError("bad"), chained="from"),
     _wrapped(ImportError("no faster one"), ValueError("bad"), chained="implicitly"),
     _raised(lambda: ZoneInfo("Europe/Nowhere")),
+    _raised(lambda: ZoneInfo("Europe")),
+    _raised(lambda: ZoneInfo("x" * 300)),
+    _raised(lambda: datetime.fromtimestamp(1_700_000_000_000_000_000)),
+    _raised(lambda: time.gmtime(-(10**17))),
+    _raised(lambda: gzip.decompress(b"no gzip")),
+    _raised(lambda: bz2.decompress(b"no bzip2")),
+    _raised(lambda: socket.inet_aton("1.2.3.4.5")),
+    _raised(lambda: socket.inet_pton(socket.AF_INET6, "::g")),
     _wrapped(ConnectionResetError("reset"), ValueError("bad"), chained="from None"),
 ]
 
@@ -131,6 +143,7 @@ def test_the_user_adds_to_both_and_the_most_special_class_decides() -> None:
     assert said.classify(NoRow("none")) is Fault.RECORD
     assert said.classify(FileNotFoundError(2, "no such picture")) is Fault.RECORD
     assert said.classify(PermissionError(13, "denied")) is Fault.ENVIRONMENT
+    assert ErrorRules(environment=(IsADirectoryError,)).classify(IsADirectoryError(21, "it is")) is Fault.ENVIRONMENT
     assert said.classify(_raised(lambda: b"\xff".decode())) is Fault.ENVIRONMENT
     assert said.classify(_wrapped(NoRow("none"), RuntimeError("lookup"), chained="from")) is Fault.RECORD
 
