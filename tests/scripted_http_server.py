@@ -13,9 +13,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -133,3 +134,28 @@ class Answering:
                 return Sent(answer.status, answer.read())
         except urllib.error.HTTPError as refused:
             return Sent(refused.code, refused.read())
+
+
+@contextmanager
+def dripping(start: bytes, end: bytes = b"\r\nContent-Length: 0\r\n\r\n") -> Iterator[str]:
+    """Answer each request with ``start``, then 60 bytes one at a time, in 3 s, and then ``end``."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.connection.recv(65_536)
+            with suppress(OSError):
+                self.wfile.write(start)
+                for _ in range(60):
+                    time.sleep(0.05)
+                    self.wfile.write(b"x")
+                self.wfile.write(end)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -6,15 +6,13 @@ import gzip
 import json
 import stat
 import threading
-import time
 import uuid
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -35,7 +33,7 @@ from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import other_seeds
 from tests.marks import campaign
 from tests.receiver import Receiver, receiving
-from tests.scripted_http_server import Answering, Sent
+from tests.scripted_http_server import Answering, Sent, dripping
 from tests.waiting import eventually
 
 IDENTITY = JobIdentity("a" * 12)
@@ -199,31 +197,6 @@ def test_an_answer_is_judged_by_its_status_if_its_body_cannot_be_decoded(kit: Ki
         assert committer.commit_all(permit(), [committable]) == [CommitOutcome.COMMITTED]
 
     assert kit.receiver.values() == ["only"]
-
-
-@contextmanager
-def dripping(start: bytes) -> Iterator[str]:
-    """Answer each request with these bytes and then one byte at a time, for 3 s at most."""
-
-    class Handler(StreamRequestHandler):
-        def handle(self) -> None:
-            self.connection.recv(65_536)
-            with suppress(OSError):
-                self.wfile.write(start)
-                for _ in range(60):
-                    time.sleep(0.05)
-                    self.wfile.write(b"x")
-                self.wfile.write(b"\r\nContent-Length: 0\r\n\r\n")
-
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_the_whole_answer_has_one_timeout_and_its_status_is_enough(kit: Kit) -> None:

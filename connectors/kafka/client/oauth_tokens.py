@@ -11,17 +11,19 @@ import base64
 import binascii
 import http.client
 import json
+import socket
 import ssl
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 
+from kafka_eos._util.connection_deadline import ConnectionDeadline
 from kafka_eos.core.errors import ConfigError, Retryable
 
 TOKEN: Final = "sasl.oauthbearer.token"  # noqa: S105 - the name of a setting
@@ -36,7 +38,7 @@ _AUTHORITY: Final = "https.ca.location"
 OF_ENDPOINT: Final = frozenset({_URL, _ID, _SECRET, _SCOPE, _EXTENSIONS, _AUTHORITY})
 """The settings of the token provider and the client, with librdkafka's names."""
 _SECONDS: Final = 10.0
-"""Seconds that a provider has to respond, and again to end its response."""
+"""Seconds that a provider has to respond, to its last byte."""
 _MOST_BYTES: Final = 1 << 20
 """Bytes of a response that are read."""
 _TIMES: Final = (0, 10**11)
@@ -126,21 +128,12 @@ def _asked(of: TokenEndpoint) -> Answer:
         },
     )
     try:
-        with _opener(of).open(request, timeout=_SECONDS) as answer:
-            return _parse_answer(of, json.loads(_read(answer)))
+        with ExitStack() as held, _opener(of, held).open(request, timeout=_SECONDS) as answer:
+            return _parse_answer(of, json.loads(answer.read(_MOST_BYTES)))
     except urllib.error.HTTPError as error:
         _refused(of, error)
     except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         raise Retryable(f"no token from {of.url}: {error}") from error
-
-
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    found, deadline = bytearray(), time.monotonic() + _SECONDS
-    while len(found) < _MOST_BYTES and (chunk := answer.read1(_MOST_BYTES)):
-        found += chunk
-        if time.monotonic() > deadline:
-            raise TimeoutError("its response does not end")
-    return bytes(found)
 
 
 def _refused(of: TokenEndpoint, error: urllib.error.HTTPError) -> NoReturn:
@@ -171,9 +164,38 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(of: TokenEndpoint) -> urllib.request.OpenerDirector:
-    tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=of.authority))
-    return urllib.request.build_opener(tls, _NoRedirects)
+class _BoundedConnections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """A handler whose connections have a deadline from their first byte on, until ``held`` is closed."""
+
+    def __init__(self, tls: ssl.SSLContext, held: ExitStack) -> None:
+        super().__init__()
+        self._tls, self._held = tls, held
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._bound(http.client.HTTPConnection), req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._bound(http.client.HTTPSConnection), req, context=self._tls)
+
+    def _bound(self, make: Callable[..., Any]) -> Any:
+        def bounded(*args: Any, **options: Any) -> Any:
+            made = make(*args, **options)
+            connect = made._create_connection
+
+            def connected(*given: Any) -> socket.socket:
+                found: socket.socket = connect(*given)
+                self._held.callback(ConnectionDeadline(found, _SECONDS).release)
+                return found
+
+            made._create_connection = connected
+            return made
+
+        return bounded
+
+
+def _opener(of: TokenEndpoint, held: ExitStack) -> urllib.request.OpenerDirector:
+    tls = ssl.create_default_context(cafile=of.authority)
+    return urllib.request.build_opener(_BoundedConnections(tls, held), _NoRedirects)
 
 
 def _claims(token: str) -> dict[str, Any]:

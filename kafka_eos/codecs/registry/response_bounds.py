@@ -6,44 +6,66 @@ a few kilobytes that were compressed several times would otherwise take all memo
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import httpx2
 
+from kafka_eos._util.connection_deadline import ConnectionDeadline
+
 _MOST_BYTES: Final = 16 << 20
 """Far more than the largest schema has that a registry accepts."""
 _MOST_SECONDS: Final = 30.0
-"""For the body; the client's own timeout bounds each read only."""
+"""For a request and its response; the client's own timeout bounds each read only."""
+_DEADLINE: Final = "trace"
+"""The extension of a request that is told of its connection."""
+
+
+class _RequestDeadline:
+    """The deadline of one request, which begins when its connection is there."""
+
+    def __init__(self) -> None:
+        self._of_connection: ConnectionDeadline | None = None
+
+    def __call__(self, event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self._of_connection = ConnectionDeadline(info["return_value"].get_extra_info("socket"), _MOST_SECONDS)
+
+    def release(self) -> None:
+        if self._of_connection is not None:
+            self._of_connection.release()
 
 
 class _BoundedBody(httpx2.SyncByteStream):
     """The bytes of a body, up to the limits."""
 
-    def __init__(self, body: Any) -> None:
-        self._body = body
+    def __init__(self, body: Any, deadline: _RequestDeadline) -> None:
+        self._body, self._deadline = body, deadline
 
     def __iter__(self) -> Iterator[bytes]:
-        size, deadline = 0, time.monotonic() + _MOST_SECONDS
+        size = 0
         for chunk in self._body:
             size += len(chunk)
             if size > _MOST_BYTES:
                 raise httpx2.ReadError(f"the response has more than {_MOST_BYTES:,} bytes")
-            if time.monotonic() > deadline:
-                raise httpx2.ReadTimeout(f"the response has not ended within {_MOST_SECONDS:g} s")
             yield chunk
 
     def close(self) -> None:
+        self._deadline.release()
         self._body.close()
 
 
 def bound_responses(session: httpx2.Client) -> None:
     """Bound the responses to all later requests of a session."""
-    session.headers["Accept-Encoding"] = "identity"
+    session.headers |= {"Accept-Encoding": "identity", "Connection": "close"}  # each request has its own connection
+    session.event_hooks["request"].append(_begin)
     session.event_hooks["response"].append(_bound)
+
+
+def _begin(request: httpx2.Request) -> None:
+    request.extensions[_DEADLINE] = _RequestDeadline()
 
 
 def _bound(response: httpx2.Response) -> None:
     response.headers.pop("Content-Encoding", None)
-    response.stream = _BoundedBody(response.stream)
+    response.stream = _BoundedBody(response.stream, response.request.extensions[_DEADLINE])

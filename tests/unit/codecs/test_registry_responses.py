@@ -18,13 +18,14 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos.codecs import Registry, avro
+from kafka_eos.codecs.registry import response_bounds
 from kafka_eos.codecs.registry import unknown_schemas as unknown
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, SubjectVersion
 from kafka_eos.codecs.registry.schema_references import fetch_references
 from kafka_eos.core.errors import ConfigError, RegistryUnavailable, Retryable
 from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.avro_witness import record
-from tests.scripted_http_server import HALF, RESET, Answer, Answering, Request, Sent
+from tests.scripted_http_server import HALF, RESET, Answer, Answering, Request, Sent, dripping
 
 
 class Item(BaseModel):
@@ -123,6 +124,13 @@ def test_a_response_that_is_far_too_large_takes_no_memory(encoding: str) -> None
 
     assert taken < 64 << 20
     assert server.seen[0].headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"])
+def test_a_response_that_arrives_byte_by_byte_has_a_deadline(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_bounds, "_MOST_SECONDS", 0.3)
+    with dripping(start) as url, pytest.raises(RegistryUnavailable, match="does not respond"):
+        items(url).decode(THREE)
 
 
 def test_a_number_that_no_schema_has_is_the_records_fault_and_takes_no_request() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.connectors.kafka.client import oauth_tokens
 from kafka_eos.connectors.kafka.client.credentials import is_renewable, resolve_config
 from kafka_eos.connectors.kafka.client.oauth_tokens import TokenRefused
 from kafka_eos.core.errors import ConfigError, Retryable
 from tests.oidc import Provider, provider, signed
-from tests.scripted_http_server import HALF, RESET, Answer, Answering
+from tests.scripted_http_server import HALF, RESET, Answer, Answering, dripping
 
 SECRET = "canary=8d21,c4 +%/"
 
@@ -124,6 +125,22 @@ def test_rubbish_of_a_provider_is_no_token(answer: Answer) -> None:
         pytest.raises(Retryable, match="no token|without an access_token"),
     ):
         _answer(Provider(server.url, {}).config("app", **{"sasl.oauthbearer.client.secret": SECRET}))
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b'\r\nContent-Length: 21\r\n\r\n{"access_token": "t"}'),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 91\r\n\r\n{"more": "', b'", "access_token": "t"}'),
+    ],
+    ids=["headers", "body"],
+)
+def test_a_token_that_arrives_byte_by_byte_has_a_deadline(
+    start: bytes, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oauth_tokens, "_SECONDS", 0.3)
+    with dripping(start, end) as url, pytest.raises(Retryable, match="no token from"):
+        _answer(Provider(url, {}).config("app", **{"sasl.oauthbearer.client.secret": SECRET}))
 
 
 @pytest.mark.parametrize("lasts", ["1e999", "-1e999", "NaN", "9" * 400, '"soon"'])
