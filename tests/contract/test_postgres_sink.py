@@ -1058,6 +1058,31 @@ def test_a_key_for_which_an_index_has_no_room_is_refused_when_it_is_staged(kit: 
     assert kit.ask("SELECT count(*) FROM t") == [(2,)]
 
 
+LONG = "long" + random.Random(1).randbytes(9000).hex()
+
+
+@pytest.mark.parametrize(
+    ("index", "bad", "why"),
+    [
+        ("(note)", LONG, "index row"),
+        ("(lower(note)) WHERE total < 5", LONG, "index row"),
+        ("USING brin (note)", LONG, "index row"),
+        ("((note::integer)) WHERE note <> 'good'", "bad", "invalid input syntax"),
+    ],
+)
+def test_a_value_that_any_index_rejects_is_refused_when_it_is_staged(kit: Kit, index: str, bad: str, why: str) -> None:
+    """Otherwise the commit would fail, for ever."""
+    kit.ask('CREATE TABLE "t USING t" (name text PRIMARY KEY, note text, total integer)')
+    kit.ask(f'CREATE INDEX "i ON i" ON "t USING t" {index}')
+    sink: PostgresSink[Any] = PostgresSink(kit.conninfo, "t USING t", columns=("name", "note", "total"), key="name")
+
+    values = ({"name": name, "note": note, "total": 1} for name, note in (("a", "good"), ("b", bad), ("c", None)))
+    commit(sink, kit.prepared(sink, *values))
+
+    assert [(row, why in said) for row, said in kit.refused] == [(1, True)]
+    assert kit.ask('SELECT count(*) FROM "t USING t"') == [(2,)]
+
+
 def test_a_text_that_is_no_utf8_is_the_fault_of_its_row(kit: Kit) -> None:
     commit(kit.sink(), kit.prepared(kit.sink(), Account("a", 1), Account("\ud800x", 2), Account("c", 3)))
 

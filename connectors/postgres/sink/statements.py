@@ -6,7 +6,7 @@ the server's own catalog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from psycopg import sql
@@ -17,7 +17,7 @@ from kafka_eos.connectors.postgres.connection import Connection
 from kafka_eos.connectors.postgres.sink.target_table import TableInfo, find_partition_rule
 
 _LONG: Final = 1000
-"""Bytes of a key that an index always accepts, whatever else it contains."""
+"""Bytes of the values of a row that an index always accepts, whatever else it contains."""
 
 
 def create_table(name: sql.Identifier, columns: Sequence[ModelColumn], key: Sequence[str]) -> sql.Composed:
@@ -74,25 +74,30 @@ def create_stage(
     return sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(stage, sql.SQL(", ").join(parts))
 
 
-def create_index(stage: sql.Identifier, table: TableInfo, target: TargetTable) -> sql.Composed | None:
-    """Return an index that rejects keys too long for the target's own index; None if no key can be too long.
+def create_indexes(stage: sql.Identifier, table: TableInfo, target: TargetTable) -> Iterator[sql.Composed]:
+    """Yield indexes that reject the values which an index of the target rejects: a text that is too long for it, or
+    one for which its expression raises an error.
 
-    The limit depends on how the value compresses. So only long keys are indexed.
+    The limit depends on how the value compresses. So only long values are in the index of plain columns.
     """
-    lengths = {column.name: column.length for column in table.columns if column.name in target.key}
-    if not any(lengths.values()):
-        return None
-    index = sql.SQL("CREATE INDEX ON {} ({})").format(stage, _names(target.key))
-    if "any" in lengths.values():
-        return index
-    octets = [sql.SQL("octet_length({})").format(sql.Identifier(name)) for name, length in lengths.items() if length]
-    return sql.SQL("{} WHERE {} > {}").format(index, sql.SQL(" + ").join(octets), _LONG)
+    lengths = {column.name: column.length for column in table.columns}
+    staged = {*target.columns, *(column.name for column, _ in table.computed_from(target.columns))}
+    for index in table.indexes:
+        found = {name: length for name in sorted(index.columns) if (length := lengths[name])}
+        if not index.columns <= staged or (index.is_plain and not found):
+            continue
+        made = sql.SQL("CREATE INDEX ON {} USING {}").format(stage, _pasted(index.definition))
+        if not index.is_plain or "any" in found.values():
+            yield made
+        else:
+            octets = [sql.SQL("coalesce(octet_length({}), 0)").format(sql.Identifier(name)) for name in found]
+            yield sql.SQL("{} WHERE {} > {}").format(made, sql.SQL(" + ").join(octets), _LONG)
 
 
 def make_stage(connection: Connection, stage: sql.Identifier, table: TableInfo, target: TargetTable) -> None:
-    """Create a staging table, with its index if it needs one."""
+    """Create a staging table, with the indexes that it needs."""
     connection.execute(create_stage(stage, table, target, find_partition_rule(connection, target)))
-    if (index := create_index(stage, table, target)) is not None:
+    for index in create_indexes(stage, table, target):
         connection.execute(index)
 
 

@@ -81,6 +81,19 @@ _UNIQUE: Final = """
     FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate
         AND i.indpred IS NULL AND i.indexprs IS NULL
 """
+_INDEXES: Final = """
+    SELECT substr(pg_get_indexdef(i.indexrelid), length(format('CREATE %%sINDEX %%I ON %%s%%I.%%I USING ',
+            CASE WHEN i.indisunique THEN 'UNIQUE ' END, x.relname, CASE WHEN x.relkind = 'I' THEN 'ONLY ' END,
+            n.nspname, c.relname)) + 1),
+        i.indexprs IS NULL AND i.indpred IS NULL AND m.amname = 'btree',
+        ARRAY(SELECT a.attname::text FROM pg_attribute a
+              WHERE a.attrelid = i.indrelid AND a.attnum > 0 AND (a.attnum = ANY (i.indkey::int2[])
+                OR a.attnum IN (SELECT d.refobjsubid FROM pg_depend d WHERE d.classid = 'pg_class'::regclass
+                    AND d.objid = x.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid)))
+    FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
+        JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE i.indrelid = %s AND i.indisready ORDER BY x.relname
+"""
 _TIES: Final = """
     SELECT bool_or(EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisunique OR i.indisexclusion))),
         bool_or(c.relhastriggers), bool_or(c.relhasrules), bool_or(row_security_active(c.oid))
@@ -115,6 +128,18 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class TableIndex:
+    """An index of the user's table."""
+
+    definition: str
+    """What follows USING in its statement."""
+    is_plain: bool
+    """True for a B-tree of columns: without expressions and conditions."""
+    columns: frozenset[str]
+    """The columns that it depends on."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableInfo:
     """The user's table, as the system catalog describes it."""
 
@@ -131,6 +156,7 @@ class TableInfo:
     """Name, condition and columns of each check constraint."""
     unique: frozenset[frozenset[str]]
     """The columns of each unique index that can identify rows."""
+    indexes: tuple[TableIndex, ...]
     partitions: tuple[tuple[str, str, str], ...]
     """Name, kind and persistence of each partition, on all levels."""
     lock_hazards: tuple[str, ...]
@@ -178,6 +204,9 @@ def find(connection: Connection, schema: str | None, name: str) -> TableInfo | N
         columns=tuple(TableColumn(*each) for each in connection.execute(_COLUMNS, (oid,))),
         checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
         unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
+        indexes=tuple(
+            TableIndex(each[0], each[1], frozenset(each[2])) for each in connection.execute(_INDEXES, (oid,))
+        ),
         partitions=tuple((each[0], each[1], each[2]) for each in connection.execute(_PARTITIONS, (oid,))),
         lock_hazards=_ties(connection, oid),
     )
