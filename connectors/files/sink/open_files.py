@@ -15,12 +15,14 @@ from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.formats.format import FileLayout, RowBlock
 from kafka_eos.connectors.files.sink.file_staging import FileStaging, StagedFile
 from kafka_eos.core.durations import Seconds, to_seconds
+from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
 
 MOST_FILES: Final = 10_000
-"""Most files of a writer in an epoch. Each has an entry in the manifest, and needs its own disk operations."""
+"""Files of a writer in an epoch, beyond which files are not rolled and rows of further partitions are rejected. Each
+has an entry in the manifest, and needs its own disk operations."""
 _EACH_BLOCK: Final = 6 << 10
 """Bytes that a block takes besides its rows, such as an Arrow table with a few columns."""
 _EACH_ROW: Final = 48
@@ -134,9 +136,32 @@ class PartFiles:
     def __bool__(self) -> bool:
         return self._count > 0
 
+    def find_rejected(self, places: Sequence[str]) -> dict[int, Exception]:
+        """Return an error for each row whose partition would need a file beyond ``MOST_FILES``, by ascending index.
+
+        Rows with any value of a partition's column must stop no job.
+        """
+        begun, errors = set[str](), dict[int, Exception]()
+        left = MOST_FILES - self._count - len(self._waiting)
+        for index, place in enumerate(places):
+            if place in begun or place in self._since:
+                continue
+            if len(begun) < left:
+                begun.add(place)
+            else:
+                errors[index] = UnfitValue(
+                    f"its partition needs one more than {MOST_FILES:,} files of one writer in one epoch: return fewer "
+                    "partitions from partition_by, use a larger Roll, or shorten checkpoint_interval"
+                )
+        return errors
+
+    @property
+    def _may_roll(self) -> bool:
+        return self._count + len(self._waiting) < MOST_FILES
+
     def append(self, place: str, block: RowBlock) -> None:
         """Write rows to the file of a partition, or to several files if they are rolled."""
-        if place in self._since and self._shape.roll.is_expired(self._since[place]):
+        if place in self._since and self._may_roll and self._shape.roll.is_expired(self._since[place]):
             self._write_out(place)
         self._since.setdefault(place, monotonic())
         if place in self._open or len(self._open) < LIMITS.open_files:
@@ -163,13 +188,14 @@ class PartFiles:
             begin = 0
             while begin < len(block):
                 segment = self._open.get(place) or self._opened(place)
-                room = len(block) if self._shape.roll.rows is None else self._shape.roll.rows - segment.records
+                rows = self._shape.roll.rows
+                room = len(block) if rows is None or not self._may_roll else rows - segment.records
                 part = block.slice(begin, min(room, len(block) - begin))
                 before = segment.memory
                 segment.append(part)
                 self._memory += segment.memory - before
                 begin += len(part)
-                if self._shape.roll.reached(segment.records, segment.size):
+                if self._may_roll and self._shape.roll.reached(segment.records, segment.size):
                     self._end(place)
 
     def _wait(self, place: str, block: RowBlock) -> None:
@@ -177,7 +203,7 @@ class PartFiles:
         before = waiting.memory
         waiting.append(block)
         self._memory += waiting.memory - before
-        if self._shape.roll.reached(waiting.records, waiting.size):
+        if self._may_roll and self._shape.roll.reached(waiting.records, waiting.size):
             self._write_out(place)
 
     def _taken(self, place: str) -> list[RowBlock]:
@@ -210,12 +236,6 @@ class PartFiles:
                 self._memory += segment.memory
 
     def _opened(self, place: str) -> PartFile:
-        if self._count >= MOST_FILES:
-            raise ConfigError(
-                f"an epoch has more than {MOST_FILES} files of one writer in {self._staging.where}: "
-                "return fewer partitions from partition_by, use a larger Roll, or shorten "
-                "checkpoint_interval"
-            )
         part, shape = self._part(self._count), self._shape
         self._count += 1
         file = self._staging.open(part, place, shape.extension, shape.announced)

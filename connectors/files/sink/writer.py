@@ -13,7 +13,7 @@ from kafka_eos._util import failpoints
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import PreCommit, Writer
-from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
+from kafka_eos.connectors._shared.row_errors import BadRows, encode_or_reject, map_rows
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.formats.format import RowBlock
@@ -63,6 +63,8 @@ class FileWriter(Writer[Any]):
         """Return the rows, and the partition of each. Raise BadRows for all values that cannot be written."""
         by = self._shape.partition_by
         places = None if by is None else map_rows(lambda value: names.partition(_mapping(by(value))), batch.values)
+        if places is not None and (rejected := self._files.find_rejected(places)):
+            raise BadRows(rejected)
         texts = provenance.format_provenance(batch, self._term, self._epoch) if self._shape.envelope else None
         return self._shape.layout.block(batch.values, texts), places
 

@@ -16,6 +16,7 @@ import pytest
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import Avro, Csv, FileSink, FileSource, Parquet, Roll
 from kafka_eos.connectors.files.file_names import PartId, partition
 from kafka_eos.connectors.files.sink import open_files
@@ -36,8 +37,8 @@ class Row(msgspec.Struct):
     text: str = ""
 
 
-def staged(sink: FileSink, batches: Sequence[Sequence[Row]]) -> list[Committable]:
-    writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out"))
+def staged(sink: FileSink, batches: Sequence[Sequence[Row]], services: Services = Services()) -> list[Committable]:
+    writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out", services))
     for values in batches:
         writer.write(Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values))))
     return list(writer.seal(FIRST)())
@@ -137,15 +138,27 @@ def test_the_time_of_rows_that_waited_for_a_file_counts(tmp_path: Path, monkeypa
     assert ids_by_file(tmp_path, timed(sink, given, monkeypatch)) == [[0, 2, 4], [1, 3], [5]]
 
 
-def test_too_many_files_of_an_epoch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [2, 64])
+@pytest.mark.parametrize("roll", [None, Roll(rows=2)])
+def test_rows_of_too_many_partitions_are_rejected_and_those_of_begun_ones_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, roll: Roll | None
+) -> None:
+    """Otherwise everybody who may name a partition could stop the job. Files are not rolled any more then."""
     monkeypatch.setattr(open_files, "MOST_FILES", 10)
-    sink = FileSink(tmp_path, value=Row, partition_by=lambda row: {"p": row.id})
+    sink = FileSink(tmp_path, value=Row, format="parquet", roll=roll, partition_by=lambda row: {"p": row.text})
+    rejected: list[int] = []
 
-    assert len(staged(sink, [[Row(n) for n in range(10)]])) == 10
-    with pytest.raises(ConfigError, match="more than 10 files of one writer.*fewer partitions"):
-        staged(
-            FileSink(tmp_path / "b", value=Row, partition_by=lambda row: {"p": row.id}), [[Row(n) for n in range(11)]]
-        )
+    def reject(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        assert "one more than 10 files" in str(error)
+        rejected.append(batch.values[index].id)
+
+    given = [[Row(n, f"p{n % 12}") for n in range(begin, begin + 12)] for begin in (0, 12, 24)]
+    with set_limits(open_files=at_once):
+        committables = staged(sink, given, Services(reject_row=reject))
+
+    assert rejected == [10, 11, 22, 23, 34, 35]
+    assert len(committables) == 10
+    assert ids(tmp_path, committables) == sorted({*range(36)} - {*rejected})
 
 
 @pytest.mark.parametrize(
