@@ -11,7 +11,6 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 from kafka_eos.codecs.field_access import read_field
 from kafka_eos.core.error_messages import UnfitValue, show_value
-from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -94,9 +93,12 @@ def as_function(field: FieldOr[T, V] | None) -> Callable[[T], V] | None:
 
 
 def ensure_plain(value: Any, of: str) -> Any:
-    """Return the value if it can be stored without a declared type, else raise PlanError."""
+    """Return the value if it can be stored without a declared type, else raise UnfitValue.
+
+    Without a type any record may bring a list or an object, so the record is at fault and not the plan.
+    """
     if type(value) not in _PLAIN:
-        raise PlanError(
+        raise UnfitValue(
             f"agg.{of} keeps {show_value(value, 80)} of type {type(value).__name__}, but this type is not declared: "
             f"pass it, agg.{of}(..., state={type(value).__name__})"
         )

@@ -168,7 +168,7 @@ def test_nan_has_no_place_in_an_order(aggregate: agg.Aggregate[Any, Any, Any]) -
     [agg.min(), agg.first(by=lambda value: 0), agg.collect(by=lambda value: 0), agg.top(2, lambda value: 0)],
 )
 def test_what_would_come_back_as_something_else_needs_its_type(aggregate: agg.Aggregate[Any, Any, Any]) -> None:
-    with pytest.raises(PlanError, match="of type tuple, but this type is not declared.*state=tuple"):
+    with pytest.raises(ValueError, match="of type tuple, but this type is not declared.*state=tuple"):
         summed(aggregate, [(1, 2)])
 
 
