@@ -166,19 +166,24 @@ def _has_records_to_replay(at: DeadLetterTopics, order: ReplayRequest, settings:
     for _, letter in read_dead_letters(at.create_source(), ctx):
         found.add(letter, order.selection)
         if letter is not None and order.selection.includes(letter):
-            if letter.left_out:
+            if not letter.has_record:
                 continue
             way.check(letter)
             done += letter.identity in before
     order.selection.expect_operator(at.operators, found.operators)
     _summary(at, found, 0)
-    left = found.total - found.shortened - done
+    left = found.total - found.shortened - found.results - done
     if left:
         print_message(f"to replay into topic {way.description}: {left:,} records")
     if found.shortened:
         print_message(
             f"not replayed: {found.shortened:,} records that were too large for their dead letters, the first of them "
             f"at {readable(found.first_shortened, 200)}. Copy them from their topic by other means"
+        )
+    if found.results:
+        print_message(
+            f"not replayed: {found.results:,} results of several records, the first of them at "
+            f"{readable(found.first_result, 200)}. Compute them from the records"
         )
     if done:
         print_message(f"already replayed by job {order.job}, skipped: {done:,} records")

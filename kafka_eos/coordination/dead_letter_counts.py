@@ -123,7 +123,7 @@ def _sentence(excess: Excess, limit: str, *, share: bool) -> str:
     first = "; ".join(f"{refusal.where} in {refusal.operator!r}: {refusal.reason}" for refusal in excess.first)
     of = f"of the newest {excess.read} records" if share else f"of {excess.read} records in this run"
     return (
-        f"{excess.refused} {of} of source {excess.source!r} were rejected, more than max_dead_letters={limit} "
+        f"{excess.refused} {of} of {excess.source!r} were rejected, more than max_dead_letters={limit} "
         f"allows: {by}. The first: {first}. Nothing is lost: the epoch with the newest of them is not decided, and "
         "the next start resumes from the last checkpoint. Fix the code or the producer of the records, or raise "
         "max_dead_letters"

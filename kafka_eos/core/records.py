@@ -67,6 +67,9 @@ class RejectedRecord:
     """Name of the operator that rejected it."""
     error_type: str
     message: str
+    is_result: bool = False
+    """Whether it is no record, but a result of several: its value is JSON, and ``raw`` names a timer, or the last of
+    the records."""
 
 
 _SHOWN: Final = 3
@@ -84,7 +87,10 @@ class Rejection:
 
 @dataclass(slots=True)
 class RecordCounts:
-    """Counts per source: records read, rejected and filtered; late rows per operator."""
+    """Counts per source: records read, rejected and filtered; late rows and timers per operator.
+
+    An operator with timers is the source of its rejected results.
+    """
 
     read: dict[str, int] = field(default_factory=dict)
     refused: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -93,9 +99,14 @@ class RecordCounts:
     late: dict[str, int] = field(default_factory=dict)
     filtered: dict[str, int] = field(default_factory=dict)
     """Records per source that its own filter dropped; not counted as read."""
+    fired: dict[str, int] = field(default_factory=dict)
+    """Timers per operator that emitted something or were rejected."""
 
     def add_filtered(self, source: str, records: int) -> None:
         self.filtered[source] = self.filtered.get(source, 0) + records
+
+    def add_fired(self, operator: str, timers: int) -> None:
+        self.fired[operator] = self.fired.get(operator, 0) + timers
 
     def add_late(self, operator: str, rows: int) -> None:
         self.late[operator] = self.late.get(operator, 0) + rows
@@ -132,6 +143,7 @@ class RecordCounts:
             first,
             _summed(self.late, other.late, sign),
             _summed(self.filtered, other.filtered, sign),
+            _summed(self.fired, other.fired, sign),
         )
 
 

@@ -88,8 +88,25 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
     def find_dead_letter_sink(self, source: str) -> SinkNode | None:
-        """Return the dead letter sink of a source, or None."""
-        return next((sink for sink in self.sinks if sink.is_dead_letter_sink and sink.inputs == (source,)), None)
+        """Return the dead letter sink of a source, or None.
+
+        For a timer's operator in place of a source, it is that of the first source above it, if each of them has one.
+        """
+        sinks = [self._dead_letter_sinks.get(name) for name in self._sources_above_timers.get(source, (source,))]
+        return sinks[0] if sinks and all(sinks) else None
+
+    @cached_property
+    def _dead_letter_sinks(self) -> dict[str, SinkNode]:
+        return {sink.inputs[0]: sink for sink in self.sinks if sink.is_dead_letter_sink}
+
+    @cached_property
+    def _sources_above_timers(self) -> dict[str, list[str]]:
+        fired = {source.name: self._fired_below(source) for source in self.sources}
+        return {node.name: [name for name in fired if node.name in fired[name]] for node in self.timer_operators}
+
+    def has_records(self, source: str) -> bool:
+        """Return whether a row's source is a source of the plan, and not an operator whose timers emitted the row."""
+        return source not in self._sources_above_timers
 
     def attribution(self, source: str) -> ErrorRules:
         """Return the user's rules for exceptions on records of ``source``.

@@ -1,6 +1,7 @@
 """The limit on dead letters of a job, and the counts of one run that it is compared with.
 
-Pure. A limit is a number of dead letters of one source in a run, or a share of the newest records of a source.
+Pure. A limit is a number of dead letters of one source in a run, or a share of the newest records of a source. An
+operator with timers is a source, too, and its timers are the records.
 Rule: the limit is checked with the epoch that is to be decided next. If the limit is exceeded, that epoch is not
 decided: none of its records are lost, and none become dead letters.
 """
@@ -107,7 +108,8 @@ class DeadLetterTotals:
         first = tuple(self.total.first.get(source, ()))
         if limit.most is not None and self.total.count_dead_letters(source) > limit.most:
             by = self.total.refused[source]
-            return Excess(source, sum(by.values()), self.total.read.get(source, 0), by, first)
+            read = self.total.read.get(source, 0) + self.total.fired.get(source, 0)
+            return Excess(source, sum(by.values()), read, by, first)
         if limit.share is None:
             return None
         window = self.newest.get(source, DeadLetterWindow()).sum
@@ -118,9 +120,10 @@ class DeadLetterTotals:
 
 
 def _counts(epoch: RecordCounts) -> Iterator[tuple[str, DeadLetterCount]]:
-    """Yield the counts of each source that has records read or dead letters."""
-    for source in sorted(epoch.read.keys() | epoch.refused.keys()):
-        yield source, DeadLetterCount(epoch.read.get(source, 0), Counter(epoch.refused.get(source, {})))
+    """Yield the counts of each source that has records read, or timers fired, or dead letters."""
+    read = {**epoch.read, **epoch.fired}
+    for source in sorted(read.keys() | epoch.refused.keys()):
+        yield source, DeadLetterCount(read.get(source, 0), Counter(epoch.refused.get(source, {})))
 
 
 def describe_counts(counts: Mapping[str, Mapping[str, int]]) -> str:

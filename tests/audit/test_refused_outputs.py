@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -99,6 +100,24 @@ def test_a_letter_answers_for_one_missing_output_of_its_record_way_and_sink(spar
     ]
     assert told == [(both, both) for *_, both in ANSWERED]
     assert len(found) == 2 * sum(both for *_, both in ANSWERED)
+
+
+def test_a_letter_of_a_timer_answers_for_all_missing_outputs_of_its_firing(spark: Any) -> None:
+    own = f"0-{hash_operator('sums')}-0"
+    rows = [
+        ("out", "sums/timers/5/99/0.1-2-0", None, True),
+        ("other", "sums/timers/5/99/0.1-2-1", None, True),
+        ("refused", f"sums/timers/5/99/0.1-2-{own}", True, None),
+        ("refused", f"sums/timers/5/199/0.1-2-{own}", True, None),  # the recompute makes no output there, either
+        ("out", "sums/timers/5/99/0.1-3-0", None, True),  # of another key
+        ("out", "sums/timers/5/98/0.1-2-0", None, True),  # of another time
+        ("out", "sums/processing-timers/5/99/0.1-2-0", None, True),
+        ("refused", f"maxima/timers/5/98/0.1-2-{own}", True, None),  # of another operator
+    ]
+
+    found = answered(spark.createDataFrame(rows, PAIRS), ["refused"], ["sums", "maxima"]).collect()
+
+    assert sorted(tuple(each) for each in found) == sorted(row[:2] for row in rows[:4])
 
 
 # ---------------------------------------------------------------- update numbers beside what is refused
@@ -243,3 +262,54 @@ def test_a_job_whose_outputs_were_too_large_for_their_topic_passes(
     assert letters == {sink.encode(): 2 * 12}
     assert verdict.facts.rejected == {sink: 2 * 12}
     assert verdict.facts.outputs == verdict.facts.expected == 60 * 4
+
+
+RESULTS = """
+import msgspec
+from kafka_eos import Pipeline, agg, monotonic, sliding, tumbling
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+class Sale(msgspec.Struct):
+    user: str
+    at: int
+    amount: int
+    note: str = ""
+
+pipeline = Pipeline("{name}", checkpoint_interval=0.05, batch_size=20, max_dead_letters="none")
+sales = pipeline.source(KafkaSource("{input}", value=Sale), name="sales", on_error=dead_letter("{letters}"))
+by_user = sales.with_timestamps(lambda sale: {begin} + sale.at, watermarks=monotonic()).key_by("user")
+by_user.window(sliding(seconds=0.1, every=0.05)).aggregate(agg.sum("amount"), name="sums") \\
+    .sink(KafkaSink("{sums}"), name="to-sums")
+by_user.window(tumbling(seconds=0.1)).aggregate(agg.collect("note"), name="notes") \\
+    .map(lambda row: {{"n": 1 // (len(row.collect) - 9), "user": row.key, "notes": row.collect}}, name="shared") \\
+    .sink(KafkaSink("{notes}", value=dict), name="to-notes")
+"""
+
+
+@pytest.mark.campaign
+def test_a_job_passes_whose_results_could_not_be_made_or_were_rejected_behind_their_windows(
+    bootstrap: str, tmp_path: Path, topic: Callable[..., str], spark: Any
+) -> None:
+    source, refused = topic(partitions=2), topic()
+    sums, notes = topic(), topic(config={"max.message.bytes": "2000"})
+    name = f"results-{uuid4().hex[:8]}"
+    app = tmp_path / f"{name.replace('-', '_')}.py"
+    begin = FED_AT // 1000 * 1000
+    app.write_text(RESULTS.format(name=name, input=source, letters=refused, sums=sums, notes=notes, begin=begin))
+    producer = in_order(bootstrap)
+    for at in range(0, 1000, 10):
+        for user in range(3):
+            large = user == 2 and at in (10, 60)
+            sale = {"user": f"u{user}", "at": at, "amount": 2**62 if large else 1, "note": "x" * 3000 * large}
+            if user != 1 or at % 100:  # nine in a window
+                producer.produce(source, json.dumps(sale).encode(), partition=user % 2, timestamp=FED_AT)
+    assert producer.flush(PATIENCE) == 0
+    job = Job(bootstrap, tmp_path, app, name)
+    job.run(workers=2, failpoints="commit.before=kill@2")
+
+    verdict = job.audit(spark)
+
+    letters = Counter(dict(m.headers())["dead_letter.operator"] for m in read(bootstrap, refused))
+    assert letters == {b"sums": 1, b"shared": 9, b"to-notes": 1}
+    assert (True, {}) == (verdict.conclusion.is_clean, found(verdict)), verdict.findings
+    assert verdict.facts.rejected == {"to-notes": 1, "to-sums": 1}

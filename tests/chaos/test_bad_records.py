@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -175,6 +176,51 @@ def test_bad_records_that_are_too_large_for_a_dead_letter_stop_no_job(new_job: N
     assert sorted(int(_headers(letter)["dead_letter.left_out"]) for letter in dead) == [size + 3 for size in sizes]
     assert len(_visible(job)) == 18
     assert [event for event in events(job) if event["event"] == "restarting"] == []
+    nothing_left(job)
+
+
+def test_results_that_cannot_be_made_or_written_stop_no_job(new_job: NewJob) -> None:
+    """One user's numbers exceed 64 bits where panes, or the parts of two workers, are merged; her texts exceed the
+    limit of the topic.
+    """
+    base = round(time.time() * 1000) // 1000 * 1000 - 10_000
+    job = new_job(0, app="results.py", KAFKA_EOS_PARALLELISM="3", TEST_BASE=base)
+    letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, letters, 2)
+    for name in ("sums", "notes", "totals"):
+        create_topic(job.bootstrap, f"{job.output}-{name}", 1)
+    large = {"amount": 2**62, "note": "x" * 600_000}
+    sales = [(partition, {"user": f"u{partition}", "at": at, "amount": 1}) for at in range(0, 1000, 10)
+             for partition in range(3)]  # fmt: skip
+    sales[1:1] = [(1, {"user": "eve", "at": 5, **large})]
+    sales[30:30] = [(2, {"user": "eve", "at": 65, **large})]
+    producer = in_order(job.bootstrap)
+    for partition, sale in sales:
+        producer.produce(job.input, json.dumps(sale).encode(), partition=partition)
+    assert producer.flush(PATIENCE) == 0
+
+    job.run("commit.before=kill@2")
+
+    dead = read(job.bootstrap, letters)
+    assert Counter(map(_fate, dead)) == {
+        ("sums", "OverflowError"): 1,
+        ("to-notes", "UnfitValue"): 1,
+        ("totals", "OverflowError"): 1,
+    }
+    at = {_headers(letter)["dead_letter.operator"]: _headers(letter) for letter in dead}
+    where = at["sums"]["dead_letter.topic"], at["sums"]["dead_letter.offset"]
+    assert where == ("timers of sums", str(base + 99))
+    assert [json.loads(letter.value()) for letter in dead if _fate(letter)[0] == "sums"] == [{"key": "eve"}]
+    sums = [json.loads(message.value()) for message in read(job.bootstrap, f"{job.output}-sums")]
+    honest = Counter((row["key"], row["start"] - base, row["sum"]) for row in sums if row["key"] != "eve")
+    ends = range(100, 1000, 50)
+    assert honest == Counter((f"u{n}", end - 100, 10) for n in range(3) for end in ends) + Counter(
+        (f"u{n}", -50, 5) for n in range(3)
+    )
+    totals = [json.loads(message.value()) for message in read(job.bootstrap, f"{job.output}-totals")]
+    last = {row["user"]: row["sum"] for row in totals}
+    assert last == {"u0": 100, "u1": 100, "u2": 100, "eve": 2**62}
+    assert [event for event in events(job) if event["event"] == "restarting" and "killed" not in str(event)] == []
     nothing_left(job)
 
 

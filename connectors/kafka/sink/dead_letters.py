@@ -5,8 +5,10 @@ Rule: only the headers of a record are changed, and only at their end: ``DeadLet
 
 - The original's header ``kafka_eos`` is kept under another name, because two provenance headers in one record would
   mislead the audit.
-- A dead letter that would be too large for its topic lacks the contents of its record. Otherwise everyone who may write
-  large records could stop the job.
+- A dead letter that would be too large for its topic lacks the contents of its record, and one whose timestamp its
+  topic refuses has the time of writing. Otherwise everyone who may write such records could stop the job.
+
+The dead letter of a result, which combines several records, has the result as JSON, and the header ``RESULT``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns, original_time
+from kafka_eos.connectors.kafka.sink.record_encoders import NOW, ProducerColumns, original_time
 from kafka_eos.core.records import Batch, Headers, Record, RejectedRecord
 
 _PROVENANCE: Final = "kafka_eos"
@@ -26,6 +28,8 @@ _NAMES: Final = tuple(
 """Header names, in the order of the fields of a ``DeadLetter``."""
 LEFT_OUT: Final = "dead_letter.left_out"
 """The header of a dead letter without the contents of its record: their bytes."""
+RESULT: Final = "dead_letter.result"
+"""The header of a dead letter of a result; its value is empty."""
 _LONGEST_KEY: Final = 1024
 """Bytes of a key that is kept nevertheless, for the partitioner and for people."""
 
@@ -34,7 +38,8 @@ def encode_dead_letter(rejected: RejectedRecord) -> tuple[bytes | None, bytes | 
     """Return a rejected record as a dead letter: its original bytes, and headers with the reason."""
     raw = rejected.raw
     kept = [(name if name != _PROVENANCE else f"dead_letter.{name}", value) for name, value in raw.headers]
-    return raw.value, raw.key, original_time(raw.timestamp), [*kept, *_describe(rejected)]
+    time = NOW if rejected.is_result else original_time(raw.timestamp)
+    return raw.value, raw.key, time, [*kept, *_describe(rejected)]
 
 
 def shorten_dead_letter(rejected: RejectedRecord) -> tuple[None, bytes | None, Headers]:
@@ -58,7 +63,8 @@ def _describe(rejected: RejectedRecord) -> list[tuple[str, bytes | None]]:
         rejected.error_type,
         rejected.message,
     )
-    return [(name, text.encode()) for name, text in zip(_NAMES, why, strict=True)]
+    headers: list[tuple[str, bytes | None]] = [(name, text.encode()) for name, text in zip(_NAMES, why, strict=True)]
+    return [*headers, (RESULT, b"")] if rejected.is_result else headers
 
 
 class DeadLetterEncoder:
@@ -93,6 +99,13 @@ class DeadLetter(Struct, frozen=True):
     """The headers of the record; its ``kafka_eos``, if it had one, is renamed ``dead_letter.kafka_eos``."""
     left_out: int = 0
     """Bytes of the contents of the record, if the dead letter lacks them."""
+    is_result: bool = False
+    """Whether it is a result of several records, as JSON."""
+
+    @property
+    def has_record(self) -> bool:
+        """Return whether it has the contents of a record, which can be replayed."""
+        return not (self.left_out or self.is_result)
 
     @property
     def identity(self) -> tuple[str, int, int, int]:
@@ -107,7 +120,7 @@ class DeadLetter(Struct, frozen=True):
     def from_record(cls, record: Record[bytes, bytes]) -> DeadLetter | None:
         """Parse a record of a dead letter topic; None if it is not a dead letter."""
         why: dict[str, bytes] = {}
-        left_out = b"0"
+        left_out, is_result = b"0", False
         kept: list[tuple[str, bytes | None]] = []
         # Read from the end: a dead letter may have been rejected itself, and then its newest reason is last.
         for name, value in reversed(record.headers):
@@ -115,6 +128,8 @@ class DeadLetter(Struct, frozen=True):
                 why[name] = value or b""
             elif name == LEFT_OUT and len(why) < len(_NAMES):  # behind these names a header is the record's own
                 left_out = value or b""
+            elif name == RESULT and not why:
+                is_result = True
             elif name != _PROVENANCE:
                 kept.append((name, value))
         try:
@@ -123,7 +138,8 @@ class DeadLetter(Struct, frozen=True):
             missing = int(left_out)
         except (KeyError, ValueError):
             return None
-        return cls(*place, operator, error, message, record.key, record.value, tuple(reversed(kept)), missing)
+        contents = record.key, record.value, tuple(reversed(kept))
+        return cls(*place, operator, error, message, *contents, missing, is_result)
 
 
 @dataclass(frozen=True, slots=True)

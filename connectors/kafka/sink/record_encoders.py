@@ -29,7 +29,7 @@ class ProducerColumns:
     leaves the choice to the partitioner; ``partitions`` None means that for all rows.
 
     ``shorten`` returns the value, key and headers to write in place of a row that is too large; None if such a row is
-    rejected.
+    rejected. With it, rows whose timestamp the topic refuses get the time of writing.
     """
 
     values: Sequence[bytes | None]

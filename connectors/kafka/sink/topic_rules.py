@@ -8,7 +8,7 @@ precisely. If the broker refuses a row that was sent, see ``broker_refusals``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Final, Self
 
@@ -59,6 +59,11 @@ class TopicRules:
                     if time != NOW and (reason := self._refusal(topic, time - now)):
                         found.setdefault(index, reason)
         return dict(sorted(found.items()))
+
+    def with_permitted_times(self, columns: ProducerColumns, now: int) -> ProducerColumns:
+        """Return the columns with the time of writing in place of each timestamp that the topic refuses."""
+        times = list(columns.timestamps)
+        return replace(columns, timestamps=[NOW if self._refusal("", time - now) else time for time in times])
 
     def _refusal(self, topic: str, ahead: int) -> str:
         if ahead > self.after:

@@ -120,6 +120,8 @@ def produce_all(
     topic's rules, of a wrong type, or found by ``search``. Raises RestartFromCheckpoint if librdkafka rejects a row for
     another reason.
     """
+    if columns.shorten is not None:
+        columns = limits.latest.rules.with_permitted_times(columns, round(time.time() * 1000))
     if shorten_oversized(columns, stamps, limits.latest.most) is not columns:
         columns = shorten_oversized(columns, stamps, limits.reread().most)
     reasons = _find_refused(limits.latest, columns, stamps)

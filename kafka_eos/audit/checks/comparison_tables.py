@@ -44,7 +44,14 @@ class ComparisonTables:
     def comparable(self, table: DataFrame) -> DataFrame:
         """Drop the rows that may exist or not."""
         unknown = refuser_of("id").isin([*self._scope.cut.refusers()])
+        if answering := [*self._scope.windows.sinks, *self._timers]:
+            unknown &= ~refuser_of("id").isin([str(hash_operator(name)) for name in answering])
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
+
+    @property
+    def _timers(self) -> list[str]:
+        """Return the operators whose dead letters account for missing outputs of their timers."""
+        return [node.name for node in self._scope.cut.whole.timer_operators]
 
     @cached_property
     def not_recomputed(self) -> dict[str, str]:
@@ -74,7 +81,7 @@ class ComparisonTables:
 
     def _refused_below(self) -> bool:
         cut = self._scope.cut
-        whom = [str(hash_operator(name)) for name in cut.summed]
+        whom = [str(hash_operator(name)) for name in (*cut.summed, *(fold.name for fold in cut.merging))]
         unseen = not {*cut.letters} <= {sink.node for sink in self._seen.marked}
         return unseen or not self._seen.visible.where(self._is_letter() & refuser_of("id").isin(whom)).isEmpty()
 
@@ -239,7 +246,7 @@ class ComparisonTables:
 
     def _answered(self, pairs: DataFrame) -> DataFrame:
         """Add ``answered``: true for a dead letter of an output that its sink rejected, and for that output."""
-        found = letters.answered(pairs, self._scope.cut.letters)
+        found = letters.answered(pairs, self._scope.cut.letters, self._timers)
         if not self._scope.cut.letters or found.isEmpty():
             return pairs.withColumn("answered", F.lit(False))
         joined = pairs.join(found.withColumn("answered", F.lit(True)), ["sink", "id"], "left")

@@ -185,7 +185,8 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: R
         value_hash(value, summed).alias("e_value_hash"),
         floats(value, summed).alias("e_floats"),
         headers.alias("e_headers_hash"),
-        F.col("time").alias("e_time"),
+        # Of a dead letter it may be the time of writing; its headers have that of the record.
+        F.when(~letter, F.col("time")).alias("e_time"),
         reads.preview("value").alias("e_preview"),
         F.when(F.col("grp").isNotNull(), F.xxhash64("grp")).alias("grp"),
         # An encoded key starts with a byte that tells its type; people want the rest.

@@ -284,7 +284,10 @@ class Cut:
     def refusers(self) -> tuple[str, ...]:
         """Return the operators, as named in branches, whose dead letters cannot be predicted."""
         return tuple(
-            str(hash_operator(name)) for name in sorted(self.summed | self.timed | self.forgetting | self.asked)
+            str(hash_operator(name))
+            for name in sorted(
+                {*self.summed, *self.timed, *self.forgetting, *self.asked, *(fold.name for fold in self.merging)}
+            )
         )
 
     # ------------------------------------------------------------ what the number of workers decides

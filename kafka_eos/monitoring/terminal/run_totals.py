@@ -40,7 +40,8 @@ class Totals:
     @property
     def all_refused(self) -> int:
         """Return the number of records that the run has read if each of them became a dead letter, else 0."""
-        read, refused = sum(self.read.values()), sum(sum(by.values()) for by in self.dead_letters.values())
+        refused = sum(sum(self.dead_letters.get(source, {}).values()) for source in self.read)
+        read = sum(self.read.values())
         return read if refused >= read else 0
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:

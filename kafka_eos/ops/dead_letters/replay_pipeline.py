@@ -16,12 +16,12 @@ places = order.places()
 
 
 def selected(record: Record[bytes, bytes]) -> list[DeadLetter]:
-    """Return the dead letter if it is selected and has the contents of its record.
+    """Return the dead letter if it is selected and has the contents of a record.
 
     Records that are not dead letters are ignored.
     """
     letter = DeadLetter.from_record(record)
-    return [letter] if letter is not None and order.selection.includes(letter) and not letter.left_out else []
+    return [letter] if letter is not None and order.selection.includes(letter) and letter.has_record else []
 
 
 def identity(letter: DeadLetter) -> tuple[str, int, int, int]:

@@ -27,7 +27,8 @@ class Selection(Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    """The topic of the rejected records: a dead letter topic may contain those of several sources."""
+    """The topic of the rejected records: a dead letter topic may contain those of several sources. Results of timers
+    are of all topics."""
     reason: str | None = None
     """A text in the name or the message of the error, in upper or lower case."""
     operator: str | None = None
@@ -47,7 +48,7 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     def includes(self, letter: DeadLetter) -> bool:
         return (
-            letter.topic == self.topic
+            (letter.topic == self.topic or (letter.is_result and self.partition is None))
             and (self.operator is None or letter.operator == self.operator)
             and (self.partition is None or letter.partition == self.partition)
             and (self.first is None or letter.offset >= self.first)

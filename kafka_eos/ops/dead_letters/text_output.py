@@ -29,6 +29,8 @@ class DeadLetterSummary:
         """Records that are not dead letters."""
         self.shortened, self.first_shortened = 0, ""
         """Selected dead letters that lack the contents of their records, and the place of the first such record."""
+        self.results, self.first_result = 0, ""
+        """Selected dead letters of results, and the place of the first one."""
         self.operators: set[str] = set()
         """Operators that rejected records, selected or not; of very many only some, and always the selected one."""
         self._found: dict[tuple[str, str], list[Any]] = {}
@@ -41,7 +43,10 @@ class DeadLetterSummary:
             self.other_records += letter is None
             return
         self.total += 1
-        if letter.left_out:
+        if letter.is_result:
+            self.results += 1
+            self.first_result = self.first_result or letter.where
+        elif letter.left_out:
             self.shortened += 1
             self.first_shortened = self.first_shortened or letter.where
         reason = (letter.operator, letter.error)
@@ -65,6 +70,8 @@ def format_dead_letter(place: str, letter: DeadLetter, most: int) -> Iterator[st
     yield f"  dead letter {place}, {key}, {_size(letter.value)}"
     for name, value in letter.headers:
         yield f"  header {readable(name, most)}: {'(null)' if value is None else readable(value, most)}"
+    if letter.is_result:
+        yield "  a result of several records, as JSON"
     if letter.left_out:
         yield f"  its {letter.left_out:,} bytes are too many for a dead letter: read them at their place"
     if letter.value is not None:
@@ -85,6 +92,7 @@ def as_json(place: str, letter: DeadLetter) -> dict[str, Any]:
         **_bytes("key", letter.key),
         **_bytes("value", letter.value),
         "left_out": letter.left_out,
+        "is_result": letter.is_result,
         "headers": [{"name": name, **_bytes("value", value)} for name, value in letter.headers],
     }
 

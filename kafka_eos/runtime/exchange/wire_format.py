@@ -83,8 +83,7 @@ def get_frame_key(batch: Batch[Any]) -> tuple[object, ...]:
 
 def build_frame(plan: Plan, node: Node, rows: Sequence[EncodedRows]) -> bytes:
     """Build one frame of an exchange of the plan from encoded rows; see ``encode_all``."""
-    keep_raw = plan.find_dead_letter_sink(rows[0].batch.origin.source) is not None
-    return _build(rows, keep_raw, isinstance(node, ForwardNode))
+    return _build(rows, _keeps_raw(plan, rows[0].batch), isinstance(node, ForwardNode))
 
 
 def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
@@ -93,8 +92,8 @@ def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
     Raises PlanError that quotes the line if a value does not fit, and EnvironmentFailed if the environment is at fault.
     """
     assert node.exchange_codec is not None  # every exchange has one
-    first = batches[0]
-    keep_raw, together = plan.find_dead_letter_sink(batches[0].origin.source) is not None, isinstance(node, ForwardNode)
+    first, together = batches[0], isinstance(node, ForwardNode)
+    keep_raw = _keeps_raw(plan, first)
     try:
         return encode_all(batches, node.exchange_codec, keep_raw, keep_rows=together)
     except Exception as error:
@@ -106,6 +105,11 @@ def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
         raise PlanError(
             f"values cannot pass {node.kind} {node.name!r}: {show_message(error)}{hint}\n  {node.code_line}"
         ) from error
+
+
+def _keeps_raw(plan: Plan, batch: Batch[Any]) -> bool:
+    source = batch.origin.source
+    return plan.has_records(source) and plan.find_dead_letter_sink(source) is not None
 
 
 def encode(batch: Batch[Any], codec: ListCodec[Any], keep_raw: bool, keep_rows: bool = False) -> bytes:

@@ -17,8 +17,8 @@ import msgspec
 
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs.msgpack_codec import as_key
-from kafka_eos.core.error_messages import UnfitValue, describe_error
-from kafka_eos.core.errors import PlanError, PoisonRecord
+from kafka_eos.core.error_messages import UnfitValue
+from kafka_eos.core.errors import PlanError
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
@@ -60,11 +60,9 @@ class KeyedBundle:
         """``summing``: each key has an accumulator."""
         self.accumulators: dict[Any, Any] = {}
         """Those in memory, for the operator to change before it calls ``note``; another dict after that."""
-        self._operator = ctx.operator
-        self._keeps_raw = ctx.keeps_raw
+        self._ctx = ctx
         self._summing = summing
         self._places: dict[Any, _Place] = {}
-        self._attribution = ctx.attribution
         self._scratch, self._aside = ctx.scratch(), False
 
     def note(self, batch: Batch[Any], last: Mapping[Any, int]) -> None:
@@ -74,7 +72,7 @@ class KeyedBundle:
         origin, indices = batch.origin, last.values()
         rows = [batch.origin_rows[index] for index in indices]
         branch = itertools.repeat("") if batch.branch is None else map(batch.branch.__getitem__, indices)
-        raws = map(origin.raw, rows) if self._keeps_raw(origin.source) else itertools.repeat(None)
+        raws = map(origin.raw, rows) if self._ctx.writes_dead_letters(origin.source) else itertools.repeat(None)
         columns = (origin.partitions, origin.offsets, origin.timestamps())
         numbers = (map(column.__getitem__, rows) for column in columns)
         stream = itertools.repeat((origin.source, origin.topic, batch.lane))
@@ -145,11 +143,11 @@ class KeyedBundle:
         assert self._summing is not None
         try:
             return self._summing.merge(first, second)
-        except Exception as error:
-            (source, topic, _), partition, offset, *_ = place
-            where = f"{topic}/{partition}/{offset}"
-            self._attribution(source).expect_record(error, self._operator, where)
-            raise make_bundle_error(where, self._operator, error) from error
+        except Exception as error:  # noqa: BLE001 (``reject_result`` judges whatever user code raises)
+            (source, topic, lane), *_, branch, _ = place
+            rejected = Batch([second], [0], BundleOrigin(source, topic, [place]), lane=lane, branch=[branch])
+            self._ctx.reject_result(rejected, 0, error)
+            return first
 
     def _encoded(self, accumulators: list[Any]) -> bytes:
         assert self._summing is not None
@@ -167,17 +165,7 @@ class KeyedBundle:
 
     def _refused(self, error: ValueError) -> PlanError:
         reason = describe_unstorable(ACCUMULATOR, error, ACCUMULATOR_HINT)
-        return PlanError(f"operator {self._operator!r}: {reason}")
-
-
-def make_bundle_error(where: str, operator: str, error: Exception) -> PoisonRecord:
-    """Build the error for a failure that is not the fault of a single record."""
-    return PoisonRecord(
-        where,
-        operator,
-        describe_error(error),
-        "The row is an aggregate of several records, so there is no single record to dead-letter. Fix merge or emit",
-    )
+        return PlanError(f"operator {self._ctx.operator!r}: {reason}")
 
 
 def _by_stream(places: Mapping[Any, _Place]) -> Iterator[tuple[list[Any], Batch[Any]]]:

@@ -67,6 +67,11 @@ def no_copies(batch: Batch[Any], index: int, error: Exception) -> None:
     raise Bug("a chain without broadcast operators rejected a broadcast row") from error
 
 
+def no_results(batch: Batch[Any], index: int, error: Exception) -> None:
+    """Raise Bug: this context has no partial accumulators."""
+    raise Bug("an operator without partial accumulators rejected one") from error
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """The services that an engine provides to one operator of one subtask.
@@ -83,8 +88,9 @@ class OperatorContext:
     """Drops a stored state that the operator no longer has."""
     branch_number: int = 0
     """Number that this operator adds to its outputs' branch in the provenance."""
-    keeps_raw: Callable[[str], bool] = lambda source: False
-    """Whether a record of that source may become a dead letter: then its rows must keep the undecoded record."""
+    writes_dead_letters: Callable[[str], bool] = lambda source: False
+    """Whether rows of that source, or of that operator's timers, may become dead letters: then rows must keep the
+    undecoded record."""
     attribution: Callable[[str], ErrorRules] = lambda source: ErrorRules()
     """The user's rules for exceptions, by source."""
     timers: Callable[[StateDescriptor[Any]], TimerService] = no_timers
@@ -103,6 +109,8 @@ class OperatorContext:
     """Opens a pane state."""
     counter: Callable[[str], UserCounter] = lambda name: UserCounter()
     """Returns a counter of the user's function."""
+    reject_result: Callable[[Batch[Any], int, Exception], None] = no_results
+    """Like ``reject``, for a row that combines several records, the last of which is its origin."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
         """Return if ``error`` is the fault of row ``index``; see ``ErrorRules.expect_record`` for what is raised."""

@@ -50,7 +50,6 @@ from kafka_eos.runtime.operators import build_operator
 from kafka_eos.runtime.operators.async_io.async_map import AsyncMapOperator
 from kafka_eos.runtime.operators.branch_copies import copy_values, list_copying_readers
 from kafka_eos.runtime.operators.due_work import DueWork
-from kafka_eos.runtime.operators.epoch_buffer import make_bundle_error
 from kafka_eos.runtime.operators.event_time import (
     AT_BARRIERS,
     ExcludedSplits,
@@ -69,6 +68,7 @@ from kafka_eos.runtime.operators.operator import (
 )
 from kafka_eos.runtime.operators.operator_stats import OperatorCounters
 from kafka_eos.runtime.operators.rejections import RejectionHandler
+from kafka_eos.runtime.operators.timer_firing import FiringOrigin
 from kafka_eos.runtime.state.epoch_scratch import SpillStore, unbounded
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 
@@ -112,7 +112,7 @@ class OperatorChain:
         self._plan = plan
         self._outputs = outputs
         self._exchanges = exchanges or {}
-        whole = whole or plan
+        self._whole = whole = whole or plan
         moving = [
             node
             for node in whole.exchanges
@@ -136,7 +136,7 @@ class OperatorChain:
         self._clock = clock
         self._subtask = subtask
         self._build = build
-        self.rejections = RejectionHandler(plan, self.counts)
+        self.rejections = RejectionHandler(whole, self.counts)
         """What readers, operators and writers of this chain report rejected records to."""
         with ExitStack() as opened:
             self._closing = opened
@@ -320,10 +320,10 @@ class OperatorChain:
             self.flush_rejected(source)
 
     def flush_rejected(self, source: str) -> None:
-        """Write the pending dead letters of a source; for a read that returned only rejected records."""
-        letters, sink = self.rejections.take_dead_letters(source), self._plan.find_dead_letter_sink(source)
-        if letters is not None and sink is not None:
-            self._write(sink, letters)
+        """Write the pending dead letters of a source, or of an operator's timers."""
+        if (sink := self._whole.find_dead_letter_sink(source)) is not None:
+            for letters in self.rejections.take_dead_letters(source):
+                self._write(sink, letters)
 
     def close(self) -> None:
         self._closing.close()
@@ -331,6 +331,9 @@ class OperatorChain:
     def _open(self, node: Node, backends: Mapping[str, StateBackend], scratch: Callable[[], SpillStore]) -> None:
         def reject(batch: Batch[Any], index: int, error: Exception) -> None:
             self.rejections.reject_row(batch, index, node.name, error)
+
+        def reject_result(batch: Batch[Any], index: int, error: Exception) -> None:
+            self.rejections.reject_result(batch, index, node.name, error)
 
         def reject_copy(batch: Batch[Any], index: int, error: Exception) -> None:
             self.rejections.expect_permitted(batch, index, node.name, error)
@@ -340,13 +343,13 @@ class OperatorChain:
         operator = self._build(node)
         backend = backends.get(node.name)
         state, forget = (backend.value, backend.drop) if backend else (_stateless, _stateless)
-        place, keeps_raw = self._places.get(node.name, 0), self.rejections.sources.__contains__
+        place, dead_letters = self._places.get(node.name, 0), self.rejections.sources.__contains__
         attribution = self._plan.attribution
         timers = backend.timers if backend else no_timers
-        given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
+        given = (node.name, state, reject, forget, place, dead_letters, attribution, timers, scratch, self._clock)
         late, copy = partial(self.counts.add_late, node.name), self._copy_of(node, backends)
         panes, counter = backend.panes if backend else no_panes, self.stats[node.name].counter
-        operator.open(OperatorContext(*given, late, copy, reject_copy, panes, counter))
+        operator.open(OperatorContext(*given, late, copy, reject_copy, panes, counter, reject_result))
         self._operators[node.name] = operator
         if operator.uses_clock:
             self._clocked[node.name] = operator
@@ -407,10 +410,14 @@ class OperatorChain:
         worked.busy += perf_counter() - began
 
     def _running(self, node: Node, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[None]:
-        """Pass on the outputs that an operator emits by itself, a batch at each step."""
+        """Pass on the outputs that an operator emits by itself, a batch at each step, and write its dead letters."""
         for batch in self.stats[node.name].timed(made):
+            if isinstance(batch.origin, FiringOrigin):
+                self.counts.add_fired(node.name, len(batch.origin.offsets))
             self._emit(node, batch)
+            self.flush_rejected(node.name)
             yield
+        self.flush_rejected(node.name)
 
     def _emit(self, node: Node, out: Batch[Any]) -> None:
         """Pass an operator's output on: into its exchange, or downstream."""
@@ -456,15 +463,13 @@ class OperatorChain:
         for index, value in enumerate(batch.values):
             try:
                 node.exchange_codec.encode([value])
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
                 if lacks_type(node, value):
                     self._undeclared.add(node.name)
                     break
-                if isinstance(node, PartialFoldNode):
-                    raw = batch.origin.raw(batch.origin_rows[index])
-                    self._plan.attribution(batch.origin.source).expect_record(error, node.name, raw.location)
-                    raise make_bundle_error(raw.location, node.name, error) from error
-                self.rejections.reject_row(batch, index, node.name, error)
+                is_partial = isinstance(node, PartialFoldNode)
+                reject = self.rejections.reject_result if is_partial else self.rejections.reject_row
+                reject(batch, index, node.name, error)
                 gone.append(index)
         return batch.drop(gone)
 

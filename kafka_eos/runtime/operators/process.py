@@ -207,8 +207,8 @@ class ProcessOperator(Operator):
                 state.begin(key)
             try:
                 outputs = list_outputs(call(key, at))
-            except Exception as error:
-                raise firings.make_error(key, at, error) from error
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                return firings.reject(key, at, error)
             for state in states:
                 state.apply()
             return outputs

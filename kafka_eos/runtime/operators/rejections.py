@@ -1,24 +1,31 @@
-"""The handler of rejected records and rows: each stops the job, or becomes a dead letter of its source.
+"""The handler of rejected records, rows and results: each stops the job, or becomes a dead letter of its source.
 
-A dead letter stays pending until its chain writes it, at the latest when the ``push`` in which it was rejected returns.
+A *result* combines several records: the output of a timer, or a partial accumulator. Its dead letter names the timer,
+or the last of the records, and has the result as JSON.
+
+A dead letter stays pending until its chain writes it, at the latest when the ``push``, or the slice of due work, in
+which it was rejected returns.
 Rule: a record is rejected only if it is at fault; ``FaultAttribution.expect_record`` decides that first.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
+from kafka_eos.codecs.type_inspection import to_plain
 from kafka_eos.core.error_messages import describe_error, format_message, summarize_error
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.record_preview import RecordExcerpt
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord, RecordCounts, RejectedRecord, Rejection
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.operators.timer_firing import make_output_error
+from kafka_eos.runtime.operators.timer_firing import FiringOrigin, describe_timers, make_output_error
 
 _LONGEST = 200
 """Characters of a reason that are shown for a dead letter; the dead letter contains more of it."""
@@ -28,29 +35,32 @@ class RejectionHandler:
     """The rejections of one chain, handled by the policy of each source, and the dead letters that are pending."""
 
     def __init__(self, plan: Plan, counts: RecordCounts) -> None:
-        """``counts``: where rejections are counted."""
+        """``plan``: the complete one. ``counts``: where rejections are counted."""
         self._plan = plan
         self._counts = counts
-        self._sources = {source.name for source in plan.sources}
+        names = (node.name for node in (*plan.sources, *plan.timer_operators))
         self._pending: dict[str, list[_PendingDeadLetter]] = {
-            source: [] for source in self._sources if plan.find_dead_letter_sink(source)
+            name: [] for name in names if plan.find_dead_letter_sink(name)
         }
 
     @property
     def sources(self) -> Collection[str]:
-        """Return the sources whose rejected records become dead letters."""
+        """Return the sources, and the operators with timers, whose rejected rows become dead letters."""
         return self._pending
 
     def reject_record(self, source: str, raw: RawRecord, error: Exception) -> None:
         """Handle a record that a reader cannot decode."""
-        self._reject(source, source, raw, _make_branch(source, "", 0), error)
+        self._expect_permitted(source, source, raw, error)
+        self._add(source, raw.topic, _make_branch(source, "", 0), source, raw, error, is_result=False)
         self._counts.add_read(source, 1)
 
     def reject_row(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
         """Handle a row that an operator cannot process."""
-        branch = "" if batch.branch is None else batch.branch[index]
-        raw = batch.origin.raw(batch.origin_rows[index])
-        self._reject(batch.origin.source, operator, raw, _make_branch(operator, branch, batch.lane), error)
+        self._reject_row(batch, index, operator, error, is_result=not self._plan.has_records(batch.origin.source))
+
+    def reject_result(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        """Handle a row that combines several records, the last of which is its origin."""
+        self._reject_row(batch, index, operator, error, is_result=True)
 
     def reject_output(self, batch: Batch[Any], index: int, sink: str, error: Exception) -> None:
         """Handle a row that a writer cannot write.
@@ -76,30 +86,44 @@ class RejectionHandler:
         """
         self._expect_permitted(batch.origin.source, operator, batch.origin.raw(batch.origin_rows[index]), error)
 
-    def take_dead_letters(self, source: str) -> Batch[Any] | None:
-        """Return the pending dead letters of a source, which are not pending any more; None if there are none."""
+    def take_dead_letters(self, source: str) -> Iterator[Batch[Any]]:
+        """Yield the pending dead letters of a source, or of an operator's timers; they are not pending any more."""
         pending = self._pending.get(source)
-        if not pending:
-            return None
-        self._pending[source] = []
-        return _as_batch(source, pending)
+        if pending:
+            self._pending[source] = []
+            pending.sort(key=_by_place)
+            for _, letters in groupby(pending, key=attrgetter("topic")):
+                yield _as_batch(source, list(letters))
 
-    def _reject(self, source: str, operator: str, raw: RawRecord, branch: str, error: Exception) -> None:
-        self._expect_permitted(source, operator, raw, error)
+    def _reject_row(self, batch: Batch[Any], index: int, operator: str, error: Exception, *, is_result: bool) -> None:
+        origin, row = batch.origin, batch.origin_rows[index]
+        raw = origin.raw(row)
+        self._expect_permitted(origin.source, operator, raw, error)
+        if is_result:
+            raw = replace(raw, key=None, value=_as_json(batch.values[index]), headers=())
+        branch = _make_branch(operator, "" if batch.branch is None else batch.branch[index], batch.lane)
+        self._add(origin.source, origin.topic, branch, operator, raw, error, is_result=is_result)
+
+    def _add(
+        self, source: str, topic: str, branch: str, operator: str, raw: RawRecord, error: Exception, *, is_result: bool
+    ) -> None:
+        if not self._plan.has_records(source):
+            raw = replace(raw, topic=describe_timers(source, topic))
+            if operator == source:  # what else it has made was counted when it was emitted
+                self._counts.add_fired(source, 1)
         whole = f"{type(error).__name__}: {format_message(error)}"  # for those who may read the record itself
         excerpt = RecordExcerpt.of(raw.timestamp, raw.key, raw.value, raw.headers, whole)
         self._counts.add_rejection(
             source, Rejection(raw.location, operator, summarize_error(error)[:_LONGEST], excerpt)
         )
-        self._pending[source].append(
-            _PendingDeadLetter(branch, RejectedRecord(raw, operator, type(error).__name__, format_message(error)))
-        )
+        rejected = RejectedRecord(raw, operator, type(error).__name__, format_message(error), is_result)
+        self._pending[source].append(_PendingDeadLetter(topic, branch, rejected))
 
     def _expect_permitted(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
         self._plan.attribution(source).expect_record(error, operator, raw.location)
         if source in self._pending:
             return
-        if source not in self._sources:
+        if not self._plan.has_records(source):
             raise make_output_error(source, raw, operator, error) from error
         raise PoisonRecord(raw.location, operator, describe_error(error)) from error
 
@@ -114,27 +138,46 @@ def _make_branch(operator: str, branch: str, lane: int) -> str:
     return f"{branch}{lane}-{hash_operator(operator)}-"
 
 
+def _as_json(result: object) -> bytes:
+    """Return a result for people: JSON, or its ``repr`` if it has no JSON."""
+    try:
+        return msgspec.json.encode(result, enc_hook=to_plain)
+    except Exception:  # noqa: BLE001 (a user's class may raise anything)
+        return repr(result).encode(errors="backslashreplace")
+
+
 @dataclass(frozen=True, slots=True)
 class _PendingDeadLetter:
-    """A dead letter that is not written yet, and its branch; see provenance."""
+    """A dead letter that is not written yet, and its topic and branch; see provenance."""
 
+    topic: str
     branch: str
     rejected: RejectedRecord
 
     @property
     def place(self) -> tuple[str, int, int]:
         raw = self.rejected.raw
-        return raw.topic, raw.partition, raw.offset
+        return self.topic, raw.partition, raw.offset
+
+
+_by_place = attrgetter("place", "branch")
 
 
 def _as_batch(source: str, letters: Sequence[_PendingDeadLetter]) -> Batch[Any]:
-    """Return dead letters as a batch of their own, each with the origin of the rejected record."""
-    letters = sorted(letters, key=attrgetter("place", "branch"))
+    """Return dead letters of one topic, in the order of their places, as a batch of their own.
+
+    Each has the origin of what was rejected.
+    """
     # One row per record, so that several dead letters of it differ in their branches and ordinals.
     raws, rows = [letters[0].rejected.raw], [0]
     for before, letter in pairwise(letters):
         if letter.place != before.place:
             raws.append(letter.rejected.raw)
         rows.append(len(raws) - 1)
-    values = [letter.rejected for letter in letters]
-    return Batch(values, rows, RawOrigin(source, raws), branch=[letter.branch for letter in letters])
+    topic, origin = letters[0].topic, RawOrigin(source, raws)
+    return Batch(
+        [letter.rejected for letter in letters],
+        rows,
+        origin if origin.topic == topic else FiringOrigin(source, topic, origin.partitions, origin.offsets),
+        branch=[letter.branch for letter in letters],
+    )

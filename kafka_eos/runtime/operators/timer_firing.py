@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, Final
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.core.error_messages import describe_error, show_value
@@ -19,10 +19,15 @@ from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.state.key_groups import group_of
 
 EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
 """The names of the timer states, in event and processing time; no other state of their operators may have them."""
 _NUMBER_BYTES = 7
+_NO_DEAD_LETTER: Final = (
+    "A timer's output becomes a dead letter only if all sources above it write dead letters: set "
+    'on_error=dead_letter("topic") on each'
+)
 
 
 class FiringOrigin(Origin):
@@ -55,10 +60,10 @@ class Firings:
 
     def __init__(self, ctx: OperatorContext, topic: str, encode: Callable[[Any], bytes], called: str) -> None:
         """``called``: the user's function that returns the outputs, for messages."""
-        self._operator = ctx.operator
+        self._ctx = ctx
         self._topic = topic
         self._encode = encode
-        self._attribution, self._called = ctx.attribution, called
+        self._called = called
         self._start()
 
     def fire(
@@ -94,7 +99,7 @@ class Firings:
         """Return the outputs of many firings of one time: of the keys ``encoded``, in those groups."""
         if groups:
             hit("timers.fired")
-        origin = FiringOrigin(self._operator, self._topic, groups, [time] * len(groups))
+        origin = FiringOrigin(self._ctx.operator, self._topic, groups, [time] * len(groups))
         values, rows, branch = list(chain.from_iterable(made)), list(range(len(made))), list(map(branch_of, encoded))
         outputs = list(map(len, made))
         if outputs.count(1) < len(outputs):
@@ -102,12 +107,30 @@ class Firings:
             branch = list(chain.from_iterable(map(repeat, branch, outputs)))
         return Batch(values, rows, origin, branch=branch, event_times=[time] * len(values))
 
-    def make_error(self, key: Any, time: int, error: Exception) -> PoisonRecord:
-        """Build the error for a timer whose function raised. Raises what is not the fault of the user's function."""
-        at = f"{describe_timers(self._operator, self._topic)}, key {show_value(key)}, time {time}"
-        self._attribution(self._operator).expect_record(error, self._operator, at)
-        todo = f"A timer's output has no input record to dead-letter. Fix {self._called}"
-        return PoisonRecord(at, self._operator, describe_error(error), todo, what="firing")
+    def call(self, key: Any, time: int, fn: Callable[..., Sequence[Any]], *args: Any) -> Sequence[Any]:
+        """Return what a function makes of its arguments, or nothing if the timer of ``key`` and ``time`` is rejected
+        for its error.
+        """
+        try:
+            return fn(*args)
+        except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            return self.reject(key, time, error)
+
+    def reject(self, key: Any, time: int, error: Exception) -> Sequence[Any]:
+        """Handle a timer whose function raised; return its outputs, which are none.
+
+        Raises PoisonRecord under policy "stop", and what is not the fault of the user's function.
+        """
+        ctx, operator = self._ctx, self._ctx.operator
+        if not ctx.writes_dead_letters(operator):
+            at = f"{describe_timers(operator, self._topic)}, key {show_value(key)}, time {time}"
+            ctx.attribution(operator).expect_record(error, operator, at)
+            todo = f"{_NO_DEAD_LETTER}, or fix {self._called}"
+            raise PoisonRecord(at, operator, describe_error(error), todo, what="firing") from error
+        encoded = self._encode(key)
+        origin = FiringOrigin(operator, self._topic, [group_of(encoded)], [time])
+        ctx.reject(Batch([{"key": key}], [0], origin, branch=[branch_of(encoded)]), 0, error)
+        return ()
 
     def _start(self) -> None:
         self._values: list[Any] = []
@@ -128,7 +151,7 @@ class Firings:
     def _take(self) -> Batch[Any]:
         """Return all collected outputs."""
         hit("timers.fired")
-        origin = FiringOrigin(self._operator, self._topic, self._groups, self._times)
+        origin = FiringOrigin(self._ctx.operator, self._topic, self._groups, self._times)
         batch = Batch(self._values, self._rows, origin, branch=self._branches, event_times=self._moments)
         self._start()
         return batch
@@ -145,10 +168,7 @@ def make_output_error(source: str, raw: RawRecord, operator: str, error: Excepti
     """Build the error for a timer's output that a later operator rejects."""
     timers = describe_timers(source, raw.topic.removesuffix(describe_timers(source, "")))
     at = f"{timers}, key group {raw.partition}, time {raw.offset}"
-    todo = (
-        "A timer's output has no input record to dead-letter. Fix the function that emits it, or the operator that "
-        "rejects it"
-    )
+    todo = f"{_NO_DEAD_LETTER}, or fix the function that emits it or the operator that rejects it"
     return PoisonRecord(at, operator, describe_error(error), todo, what="firing")
 
 

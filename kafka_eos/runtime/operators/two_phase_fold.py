@@ -11,6 +11,8 @@ one record is fixed before they are folded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -18,10 +20,9 @@ from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import Ttl
-from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.epoch_buffer import KeyedBundle, PartialMerge, make_bundle_error
+from kafka_eos.runtime.operators.epoch_buffer import KeyedBundle, PartialMerge
 from kafka_eos.runtime.operators.fold import FoldOperator
 from kafka_eos.runtime.operators.operator import Operator, OperatorContext
 from kafka_eos.runtime.operators.stateless import KeyByOperator
@@ -32,7 +33,7 @@ _NOTHING: Any = object()
 class PartialFoldOperator(Operator):
     """Folds rows into partial accumulators and emits those at the end of the epoch.
 
-    An exception of ``merge``, for a key whose accumulator was spilled in parts, stops the job; see
+    An accumulator that was spilled, and that ``merge`` cannot add to a later part of its key, is rejected; see
     ``MergingFoldOperator``.
     """
 
@@ -88,8 +89,9 @@ class PartialFoldOperator(Operator):
 class MergingFoldOperator(FoldOperator):
     """Merges partial accumulators into the key's state; one output per key and epoch.
 
-    An exception of ``merge`` or ``emit`` is not the fault of a single record. So it stops the job under any policy,
-    unless it is the environment's fault.
+    An exception of ``merge`` is not the fault of a single record: the partial accumulator is rejected as a result, and
+    the key's state stays as it was. An exception of ``emit`` rejects the state of the key, which remains: a later epoch
+    emits it again.
     """
 
     def __init__(
@@ -111,15 +113,14 @@ class MergingFoldOperator(FoldOperator):
         keys, merge = batch.keys or [], self._step
         entries = self._state.view(set(keys))
         last: dict[Any, int] = {}
-        for index, (key, partial) in enumerate(
-            zip(self._in_time(batch), TrackedRows(batch, batch.values), strict=True)
-        ):
+        for index, (key, part) in enumerate(zip(self._in_time(batch), TrackedRows(batch, batch.values), strict=True)):
             try:
                 entry = entries.get(key)
-                changed = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
+                changed = (0, part) if entry is None else (entry[0], merge(entry[1], part))
                 self._storable.check(changed[1])
-            except Exception as error:
-                raise self._stop(batch, index, error) from error
+            except Exception as error:  # noqa: BLE001 (``reject_result`` judges whatever user code raises)
+                self._ctx.reject_result(batch, index, error)
+                continue
             entries[key] = changed
             last[key] = index
         self._gathered.note(batch, last)
@@ -129,26 +130,19 @@ class MergingFoldOperator(FoldOperator):
         for keys, _, rows in self._gathered.drain():
             entries = self._state.view(keys)
             counts, accumulators = zip(*self._state.get_last_written(keys), strict=True)
-            rows.values, rows.keys = self._emitted(keys, accumulators, rows), keys
+            rows.keys, rows.values = keys, list(accumulators)
             if not self._expires:
                 rows.updates = [count + 1 for count in counts]
-                entries.update(zip(keys, zip(rows.updates, accumulators, strict=True), strict=True))
-            yield rows
+            made, refused = map_rows(
+                self._emit, TrackedRows(rows, keys), accumulators, refuse=partial(self._ctx.reject_result, rows)
+            )
+            rows = rows.drop(refused)
+            if rows.updates is not None:
+                entries.update(zip(rows.keys or (), zip(rows.updates, rows.values, strict=True), strict=True))
+            yield replace(rows, values=made)
 
     def close(self) -> None:
         self._gathered.close()
-
-    def _emitted(self, keys: Sequence[Any], accumulators: Sequence[Any], rows: Batch[Any]) -> list[Any]:
-        """Return the emitted values. Unlike ``operator.call_each``, any exception ends the job."""
-
-        def stop(index: int, error: Exception) -> None:
-            raise self._stop(rows, index, error) from error
-
-        return map_rows(self._emit, TrackedRows(rows, keys), accumulators, refuse=stop)[0]
-
-    def _stop(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
-        self._ctx.expect_record(batch, index, error)
-        return make_bundle_error(batch.origin.raw(batch.origin_rows[index]).location, self._ctx.operator, error)
 
 
 def _no_records() -> Any:

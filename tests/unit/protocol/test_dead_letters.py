@@ -208,7 +208,7 @@ def test_who_is_stopped_is_told_how_many_where_and_why() -> None:
     assert kept == [first.first], "what is in them is kept, and in no event"
     assert told == [{"event": "dead-letters", "epoch": 3, "counts": counts, "total": counts, "first": {"in": shown}}]
     said = str(stopped.value)
-    assert "9 of the newest 10 records of source 'in'" in said
+    assert "9 of the newest 10 records of 'in'" in said
     assert "9 by operator 'parse'" in said
     assert "topic/0/0 in 'parse': ValueError: bad" in said
     assert "max_dead_letters=50%" in said

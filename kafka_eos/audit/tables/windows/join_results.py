@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafka_eos.audit.tables.python_tasks import columns_of, cut_of
 from kafka_eos.audit.tables.windows.join_sql import LEFT, PAIR
-from kafka_eos.audit.tables.windows.window_rows import Part, RequestedRows, TakenRow
+from kafka_eos.audit.tables.windows.window_rows import Part, RequestedRows, TakenRow, results_of
 from kafka_eos.core.provenance import TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import JoinNode, Plan, input_of
@@ -121,7 +121,7 @@ class _Firings:
 
     def _made(self, kind: int, left: Any, right: Any) -> Sequence[Any]:
         if kind == PAIR:
-            return self._node.join_rows(left, right)
+            return results_of(self._node.join_rows, left, right)
         side, value = (0, left) if kind == LEFT else (1, right)
         return (TaggedValue(str(self._node.unmatched[side]), value),)
 

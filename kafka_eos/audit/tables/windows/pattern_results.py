@@ -8,7 +8,7 @@ the rows that lie inside of a match are dropped. It runs on all rows of a key to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_eos.audit.tables.python_tasks import columns_of, cut_of
-from kafka_eos.audit.tables.windows.window_rows import Part, RequestedRows, TakenRow
+from kafka_eos.audit.tables.windows.window_rows import Part, RequestedRows, TakenRow, results_of
 from kafka_eos.core.provenance import TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import KeyByNode, PatternNode, Plan
@@ -128,6 +128,10 @@ def _is_done(pattern: Pattern[Any], fate: Fate, times: Sequence[int], first: int
     return times[end] >= times[first] + (pattern.limit or 0)
 
 
+def _one(fn: Callable[..., Any], *args: Any) -> list[Any]:
+    return [fn(*args)]
+
+
 class _Sequences:
     """The rows of one key after the other."""
 
@@ -147,11 +151,11 @@ class _Sequences:
         for first, fate in sorted(found.items(), key=lambda each: (each[1].over, each[1].places[-1], each[0])):
             of_stages = self._by_stage([values[place] for place in fate.places])
             if fate.whole:
-                made[times[fate.places[-1]]].append(self._node.fn(key, of_stages))
-            elif fate.over and self._node.on_timeout is not None:
-                made[times[first] + (pattern.limit or 0) - 1].append(
-                    TaggedValue(str(self._node.timed_out), self._node.on_timeout(key, of_stages))
-                )
+                made[times[fate.places[-1]]] += results_of(_one, self._node.fn, key, of_stages)
+            elif fate.over and (on_timeout := self._node.on_timeout) is not None:
+                outputs = results_of(_one, on_timeout, key, of_stages)
+                tag = str(self._node.timed_out)
+                made[times[first] + (pattern.limit or 0) - 1] += [TaggedValue(tag, output) for output in outputs]
         self._push(rows[0], {time: outputs for time, outputs in made.items() if time <= floor})
 
     def _push(self, row: TakenRow, made: dict[int, list[Any]]) -> None:

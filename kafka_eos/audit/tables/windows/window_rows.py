@@ -8,7 +8,7 @@ order in which they were read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -181,6 +181,14 @@ class _Rows:
         return pa.RecordBatch.from_arrays(arrays, schema=_ARRIVED)
 
 
+def results_of(fn: Callable[..., Iterable[Any]], *args: Any) -> list[Any]:
+    """Return what a user's function makes at a timer; nothing if it raises, as the job has rejected the timer."""
+    try:
+        return list(fn(*args))
+    except Exception:  # noqa: BLE001 (user code may raise anything)
+        return []
+
+
 class _Stage:
     """Records the rows that reach a ``key_by`` before windows."""
 
@@ -339,7 +347,8 @@ class _Results:
         return True
 
     def _emitted(self, held: _KeyWindows, span: tuple[int, int]) -> Sequence[Any]:
-        return list(self._contents.emit(held.key, Window(*span), held.found[span]))
+        """Return the outputs of a window; nothing if the user's function raises, as the job has rejected them, too."""
+        return results_of(self._contents.emit, held.key, Window(*span), held.found[span])
 
     def _fire(self) -> None:
         """Emit the results of a key, all of whose counted rows have been added."""

@@ -40,7 +40,7 @@ class AsOfJoinOperator(JoinOperator):
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         version = self._version(key, time)
         given = self._states[SIDES[0]].get((key, time)) or ()
-        outputs = self._joined([(JoinRow(value, place), version) for value, place in given])
+        outputs = self._joined(key, time, [(JoinRow(value, place), version) for value, place in given])
         if given:
             self._states[SIDES[0]].delete((key, time))
         return outputs

@@ -48,7 +48,7 @@ class IntervalJoinOperator(JoinOperator):
                 if not row.is_matched:
                     row.is_matched = True
                     changed[side].add(row.time)
-        outputs = self._joined(pairs)
+        outputs = self._joined(key, time, pairs)
         for side in (0, 1):
             if new[side] and self._kept[side]:
                 self._timers.add(key, time + self._kept[side])

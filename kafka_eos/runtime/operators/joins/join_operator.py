@@ -97,7 +97,7 @@ class JoinOperator(Operator):
         return replace(out, values=list(chain.from_iterable(made)), updates=None)
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        return self._firings.fire(self._timers.pop_due(time), self._fired)
+        return self._firings.fire(self._timers.pop_due(time), self._fire)
 
     # ------------------------------------------------------------ for those that know what belongs together
 
@@ -118,14 +118,18 @@ class JoinOperator(Operator):
         first = max(start, MIN_EVENT_TIME)
         return ((place[1], elements) for place, elements in self._states[state].scan_between(key, first, end))
 
-    def _joined(self, pairs: Sequence[tuple[JoinRow, JoinRow]]) -> list[Any]:
-        """Return the user's results, in the order of their rows."""
-        made = self._node.join_rows
-        if len(pairs) < 2:
-            return [out for one, other in pairs for out in made(one.value, other.value)]
-        first, second = (self._places(side, [pair[side] for pair in pairs]) for side in (0, 1))
-        ordered = sorted(pairs, key=lambda pair: (first[id(pair[0])], second[id(pair[1])]))
-        return [out for one, other in ordered for out in made(one.value, other.value)]
+    def _joined(self, key: Any, time: int, pairs: Sequence[tuple[JoinRow, JoinRow]]) -> list[Any]:
+        """Return the user's results for a timer, in the order of their rows; none of a pair that is rejected."""
+        if len(pairs) > 1:
+            first, second = (self._places(side, [pair[side] for pair in pairs]) for side in (0, 1))
+            pairs = sorted(pairs, key=lambda pair: (first[id(pair[0])], second[id(pair[1])]))
+        join_rows, outputs = self._node.join_rows, list[Any]()
+        for one, other in pairs:
+            try:
+                outputs += join_rows(one.value, other.value)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._firings.reject(key, time, error)
+        return outputs
 
     def _tag_unmatched(self, side: int, rows: Sequence[JoinRow]) -> list[Any]:
         """Return rows without a partner, tagged for their side output."""
@@ -167,9 +171,3 @@ class JoinOperator(Operator):
             f"late: the row's event time is {place[0]}, and the watermark has passed all rows that it could be "
             f"joined with. {LATE_HINT}"
         )
-
-    def _fired(self, key: Any, time: int) -> Sequence[Any]:
-        try:
-            return self._fire(key, time)
-        except Exception as error:
-            raise self._firings.make_error(key, time, error) from error

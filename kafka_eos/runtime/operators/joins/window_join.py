@@ -31,9 +31,9 @@ class WindowJoinOperator(JoinOperator):
         )
         return left, right
 
-    def _result(self, left: _Rows, right: _Rows) -> list[Any]:
+    def _result(self, key: Any, time: int, left: _Rows, right: _Rows) -> list[Any]:
         """Return a window's outputs: its pairs, or the rows of one stream if the other has none."""
-        outputs = self._joined([(one, other) for one in left for other in right])
+        outputs = self._joined(key, time, [(one, other) for one in left for other in right])
         for side, (rows, others) in enumerate(((left, right), (right, left))):
             outputs += self._tag_unmatched(side, rows) if not others else []
         return outputs
@@ -60,7 +60,7 @@ class PanedJoinOperator(WindowJoinOperator):
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         end = time + 1
         left, right = self._of_window(key, self._assigner.start(end), end)
-        outputs = self._result(left, right)
+        outputs = self._result(key, time, left, right)
         for at in {row.time for row in chain(left, right)}:
             ends = self._ends(at)
             if ends[-1] == end:
@@ -105,4 +105,4 @@ class SessionJoinOperator(WindowJoinOperator):
         left, right = self._of_window(key, start, end)
         for at in {row.time for row in chain(left, right)}:
             self._forget(key, at)
-        return self._result(left, right)
+        return self._result(key, time, left, right)

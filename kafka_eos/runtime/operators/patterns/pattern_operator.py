@@ -10,7 +10,7 @@ of a row remains when the watermark is ``within`` after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -72,7 +72,7 @@ class PatternOperator(Operator):
         return replace(out, values=list(chain.from_iterable(made)), updates=None)
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        return self._firings.fire(self._timers.pop_due(time), self._fired)
+        return self._firings.fire(self._timers.pop_due(time), self._fire)
 
     # ------------------------------------------------------------ rows
 
@@ -101,26 +101,20 @@ class PatternOperator(Operator):
 
     # ------------------------------------------------------------ firings
 
-    def _fired(self, key: Any, time: int) -> Sequence[Any]:
-        try:
-            return self._fire(key, time)
-        except Exception as error:
-            raise self._firings.make_error(key, time, error) from error
-
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         """Process the rows of ``time``, then the partial matches that time out."""
         before: list[PartialMatch] = self._partials.get(key) or []
         partials, outputs = before, list[Any]()
         for value, place, bits in self._in_order(self._rows.get((key, time)) or ()):
             partials, whole = self._table.advance(partials, (value, place), bits)
-            outputs += [self._node.fn(key, self._table.by_stage(match)) for match in whole]
+            outputs += self._called(key, time, self._node.fn, whole)
         self._rows.delete((key, time))
         over = [partial for partial in partials if self._end(partial) <= time]
         partials = [partial for partial in partials if self._end(partial) > time]
         for partial in partials:
             if partial[0][1][0] == time:
                 self._timers.add(key, self._end(partial))
-        outputs += self._timed_out(key, over)
+        outputs += self._timed_out(key, time, over)
         if partials:
             self._partials.put(key, partials)
         elif before:
@@ -131,11 +125,21 @@ class PatternOperator(Operator):
         """Return the last moment at which a partial match can be completed."""
         return partial[0][1][0] + self._within - 1
 
-    def _timed_out(self, key: Any, over: Sequence[PartialMatch]) -> list[Any]:
+    def _called(self, key: Any, time: int, fn: Callable[..., Any], matches: Sequence[PartialMatch]) -> list[Any]:
+        """Return what the user's function makes of matches; nothing of those that are rejected."""
+        outputs: list[Any] = []
+        for match in matches:
+            try:
+                outputs.append(fn(key, self._table.by_stage(match)))
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._firings.reject(key, time, error)
+        return outputs
+
+    def _timed_out(self, key: Any, time: int, over: Sequence[PartialMatch]) -> list[Any]:
         tag, on_timeout = self._node.timed_out, self._node.on_timeout
         if tag is None or on_timeout is None:
             return []
-        return [TaggedValue(tag, on_timeout(key, self._table.by_stage(partial))) for partial in over]
+        return [TaggedValue(tag, output) for output in self._called(key, time, on_timeout, over)]
 
     def _in_order(self, rows: Sequence[tuple[Any, Place, int]]) -> Sequence[tuple[Any, Place, int]]:
         """Return rows sorted by their sort keys, and by their bytes where several are equal."""

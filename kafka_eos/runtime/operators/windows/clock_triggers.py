@@ -10,6 +10,7 @@ Rule: a window that has not changed emits no further result, so without rows the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec
@@ -65,16 +66,15 @@ class ClockTriggerState:
     def soonest(self) -> int | None:
         return self._timers.get_next_time()
 
-    def fire(self, now: int, early: Callable[[Any, Sequence[int]], Sequence[Result]]) -> Iterator[Batch[Any]]:
-        """Yield ``early`` of each key whose timer is due, with its changed windows."""
+    def fire(
+        self, now: int, early: Callable[[Any, Sequence[int], Callable[..., Sequence[Any]]], Sequence[Result]]
+    ) -> Iterator[Batch[Any]]:
+        """Yield ``early`` of each key whose timer is due, with its changed windows; see ``WindowOperator``."""
 
         def call(key: Any, time: int) -> Sequence[Result]:
             starts = [place[-1] for place in self._changed.scan_keys(key)]
             for start in starts:
                 self.forget(key, start)
-            try:
-                return early(key, starts)
-            except Exception as error:
-                raise self._firings.make_error(key, time, error) from error
+            return early(key, starts, partial(self._firings.call, key, time))
 
         return self._firings.fire_with_times(self._timers.pop_due(now), call)

@@ -7,7 +7,7 @@ windows share them.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 from kafka_eos._util.log_context import TrackedRows
@@ -107,7 +107,7 @@ class PanedWindowOperator(WindowOperator):
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         end = time + 1
         found = self._list_panes(key, end)
-        outputs = self._emitted(key, self._assigner.start(end), end, list(found.values())) if found else ()
+        outputs = self._emitted_by_timer(key, self._assigner.start(end), end, list(found.values())) if found else ()
         if found:
             ends = self._assigner.ends(max(found))
             if ends[-1] > end:
@@ -117,13 +117,14 @@ class PanedWindowOperator(WindowOperator):
                 self._delete(key, pane)
         return outputs
 
-    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+    def _early(self, key: Any, changed: Sequence[int], call: Callable[..., Sequence[Any]]) -> Sequence[Result]:
         passed = self._timers.get_time(key) + 1
         ends = sorted({end for pane in changed for end in self._assigner.ends(pane) if end > passed})
         results: list[Result] = []
         for end in ends:
             if found := self._list_panes(key, end):
-                results.append((end - 1, self._emitted(key, self._assigner.start(end), end, list(found.values()))))
+                parts = list(found.values())
+                results.append((end - 1, call(self._emitted, key, self._assigner.start(end), end, parts)))
         return results
 
     def _list_panes(self, key: Any, end: int) -> dict[int, Any]:

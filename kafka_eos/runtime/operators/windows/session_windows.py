@@ -11,7 +11,7 @@ one. Rows and timers read the sessions that they touch, not all open sessions of
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -92,12 +92,14 @@ class SessionWindowOperator(WindowOperator):
             self._view.pop((key, start), None)
         self._view[key, span[0]] = acc
 
-    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+    def _early(self, key: Any, changed: Sequence[int], call: Callable[..., Sequence[Any]]) -> Sequence[Result]:
         (state,) = self._others
         now = self._timers.get_time(key)
         starts = frozenset(changed)
         there = [(start, end) for start, end in state.get(key) or () if start in starts and end - 1 > now]
-        return [(end - 1, self._emitted(key, start, end, [self._cells.get((key, start))])) for start, end in there]
+        return [
+            (end - 1, call(self._emitted, key, start, end, [self._cells.get((key, start))])) for start, end in there
+        ]
 
     def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, over: bool) -> Any:
         """Return the merged contents of these sessions with one row more: a new object if it emits a result."""
@@ -129,7 +131,7 @@ class SessionWindowOperator(WindowOperator):
             if end - 1 > time:
                 self._timers.add(key, end - 1)
             else:
-                outputs = self._emitted(key, start, end, [self._cells.get((key, start))])
+                outputs = self._emitted_by_timer(key, start, end, [self._cells.get((key, start))])
                 if self._lateness:
                     self._timers.add(key, time + self._lateness)
         expired = time + 1 - self._lateness

@@ -9,7 +9,7 @@ them, and closes it first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -122,12 +122,12 @@ class SinglePaneWindowOperator(WindowOperator):
         if self._by_clock is not None:
             self._by_clock.mark_changed(key, pane)
 
-    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+    def _early(self, key: Any, changed: Sequence[int], call: Callable[..., Sequence[Any]]) -> Sequence[Result]:
         results: list[Result] = []
         for pane in sorted(changed):
             if (acc := self._panes.get((key, pane))) is not None:  # a closed window was taken completely
                 end = self._end(pane)
-                results.append((end - 1, self._emitted(key, self._assigner.start(end), end, [acc])))
+                results.append((end - 1, call(self._emitted, key, self._assigner.start(end), end, [acc])))
                 if self._purges:
                     self._panes.delete((key, pane))
         return results
@@ -164,8 +164,8 @@ class SinglePaneWindowOperator(WindowOperator):
         for key, acc in zip(taken.keys, taken.values, strict=True):
             try:
                 made.append(emit(key, window, acc))
-            except Exception as error:
-                raise self._firings.make_error(key, time, error) from error
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                made.append(self._firings.reject(key, time, error))
         if self._by_clock is not None:
             for key in taken.keys:
                 self._by_clock.forget(key, pane)

@@ -14,7 +14,7 @@ Rule: a rejected row has changed nothing, and the outputs of a firing depend on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import chain
@@ -93,7 +93,7 @@ class WindowOperator(Operator):
         raise NotImplementedError
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        return self._firings.fire(self._timers.pop_due(time), self._fired)
+        return self._firings.fire(self._timers.pop_due(time), self._fire)
 
     @property
     def uses_clock(self) -> bool:
@@ -105,15 +105,12 @@ class WindowOperator(Operator):
     def get_next_time(self) -> int | None:
         return None if self._by_clock is None else self._by_clock.soonest()
 
-    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
-        """Yield results of open windows of a key with new rows, in the parts that begin at ``changed``."""
-        raise NotImplementedError
+    def _early(self, key: Any, changed: Sequence[int], call: Callable[..., Sequence[Any]]) -> Sequence[Result]:
+        """Return results of open windows of a key with new rows, in the parts that begin at ``changed``.
 
-    def _fired(self, key: Any, time: int) -> Sequence[Any]:
-        try:
-            return self._fire(key, time)
-        except Exception as error:
-            raise self._firings.make_error(key, time, error) from error
+        ``call``: calls a function with arguments; it returns nothing if the function raises and may be rejected.
+        """
+        raise NotImplementedError
 
     # ------------------------------------------------------------ for those that know their windows
 
@@ -137,6 +134,10 @@ class WindowOperator(Operator):
             raise Bug(f"operator {self._ctx.operator!r} has parts of a window that cannot be put together")
         whole = parts[0] if merge is None else reduce(merge, parts)
         return self._contents.emit(key, Window(start, end), whole)
+
+    def _emitted_by_timer(self, key: Any, start: int, end: int, parts: Sequence[Any]) -> Sequence[Any]:
+        """Return the outputs of a window at its end; nothing if they are rejected."""
+        return self._firings.call(key, end - 1, self._emitted, key, start, end, parts)
 
     def _add_copied(self, acc: Any, item: Any) -> Any:
         """As add, but returns a new object, since the row may still be rejected."""

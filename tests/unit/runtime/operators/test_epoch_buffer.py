@@ -23,7 +23,9 @@ def no_state(*_: Any) -> Any:
 
 def bundle(scratch: SpillStore, keeps_raw: bool = True) -> KeyedBundle:
     return KeyedBundle(
-        OperatorContext("sum", no_state, no_state, scratch=lambda: scratch, keeps_raw=lambda source: keeps_raw)
+        OperatorContext(
+            "sum", no_state, no_state, scratch=lambda: scratch, writes_dead_letters=lambda source: keeps_raw
+        )
     )
 
 

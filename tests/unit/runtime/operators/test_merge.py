@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +96,7 @@ class Job:
         """Milliseconds that the machine's clock shows."""
         self._texts: list[str] = []
         self._epoch: list[Batch[Any]] = []
+        self.letters: list[Batch[Any]] = []
         self.offsets: Counter[int] = Counter()
         """The next one of each partition."""
         directory = Path(closing.enter_context(TemporaryDirectory()))
@@ -102,7 +104,7 @@ class Job:
         for backend in self.backends:
             closing.callback(backend.close)
         routes = [{n.name: self._sender(n, s) for n in plan.exchanges} for s in range(parallelism)]
-        outputs = {"out": self._epoch.append}
+        outputs = {"out": self._epoch.append, "words-dead-letters": self.letters.append}
         backends = [{"sum": backend} for backend in self.backends]
         self.chains: dict[tuple[int, str], OperatorChain] = {}
         """By subtask and head, those of the plan's segments one after the other."""
@@ -337,27 +339,59 @@ def test_what_is_behind_a_merge_can_send_its_record_aside() -> None:
     assert [letter.raw.offset for letter in got["numbers-dead-letters"]] == [2]
 
 
-@pytest.mark.parametrize(
-    ("broken", "most", "who"), [("merge", 9, "sum"), ("merge", 0, "sum-partial"), ("emit", 9, "sum")]
-)
-def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, most: int, who: str) -> None:
-    """``merge`` puts a key's accumulators together in its owner, and before that those that were set aside."""
+def at_most_ten(*given: Any) -> Any:
+    """Both numbers together, or the key and the sum."""
+    if sum(given) > 11:
+        raise OverflowError("overflow")
+    return given if given[0] == 1 else sum(given)
 
-    def fail(*_: object) -> Any:
-        raise ArithmeticError("overflow")
 
+REJECTED_RESULTS = {
+    "merge": (9, {"merge": at_most_ten}, [[(0, 7), (1, 5)], [(0, 3)]], [[(1, 7)], [(1, 10)]], ("sum", "words/1/0", 5)),
+    "merge-of-what-was-spilled": (
+        0, {"merge": at_most_ten}, [[(0, 7), (0, 5)], [(0, 3)]], [[(1, 7)], [(1, 10)]], ("sum-partial", "words/0/1", 5)
+    ),
+    "emit": (9, {"emit": at_most_ten}, [[(0, 7)], [(0, 5)], [(0, -5)]], [[(1, 7)], [], [(1, 7)]],
+             ("sum", "words/0/1", 12)),
+}  # fmt: skip
+"""Keys in memory, functions, what each epoch reads of a partition, its outputs, and the only dead letter."""
+
+
+@pytest.mark.parametrize("case", REJECTED_RESULTS)
+def test_a_result_that_merge_or_emit_rejects_is_a_dead_letter_and_the_state_stays(case: str) -> None:
+    """``merge`` puts a key's accumulators together in its owner, and before that those that were spilled."""
+    most, functions, epochs, outputs, letter = REJECTED_RESULTS[case]
     pipeline = Pipeline("broken")
     numbers = pipeline.source(ListSource([]), name="words", on_error=DeadLetters(MemorySink()))
-    given: dict[str, Any] = {"merge": int.__add__, broken: fail}
-    summed = numbers.key_by(lambda n: n % 2).fold(name="sum", init=int, step=int.__add__, **given)
+    fold: dict[str, Any] = {"init": int, "step": int.__add__, "merge": int.__add__, **functions}
+    numbers.key_by(lambda n: 1).fold(name="sum", **fold).sink(MemorySink(), name="out")
+
+    found = []
+    with job(pipeline.plan(), 2, scratch=lambda directory: MemorySpillStore(most)) as running:
+        for reads in epochs:
+            for partition, number in reads:
+                running.read(partition, [number])  # type: ignore[list-item]
+            found.append(running.end_epoch())
+
+    assert found == outputs
+    letters = [rejected for batch in running.letters for rejected in batch.values]
+    assert [(each.operator, each.raw.location, msgspec.json.decode(each.raw.value)) for each in letters] == [letter]
+    assert all(each.is_result for each in letters)
+
+
+@pytest.mark.parametrize("broken", ["merge", "emit"])
+def test_what_merge_or_emit_raises_stops_the_job_without_dead_letters(broken: str) -> None:
+    pipeline = Pipeline("broken")
+    numbers = pipeline.source(ListSource([]), name="words")
+    given: dict[str, Any] = {"merge": int.__add__, broken: at_most_ten}
+    summed = numbers.key_by(lambda n: 1).fold(name="sum", init=int, step=int.__add__, **given)
     summed.sink(MemorySink(), name="out")
 
-    with job(pipeline.plan(), 2, scratch=lambda directory: MemorySpillStore(most)) as running:
-        for partition in (0, 1, 0, 1):
+    with job(pipeline.plan(), 2) as running:
+        for partition in (0, 1):
             running.read(partition, [7])  # type: ignore[list-item]
-        with pytest.raises(PoisonRecord, match=r"words/[01]/[01].*overflow.*Fix merge or emit") as raised:
+        with pytest.raises(PoisonRecord, match=r"words/[01]/0.*'sum'.*overflow.*on_error="):
             running.end_epoch()
-    assert raised.value.operator == who
 
 
 @pytest.mark.parametrize("scratch", SCRATCHES)
@@ -428,7 +462,9 @@ def partial_fold(scratch: SpillStore) -> PartialFoldOperator:
     operator = build_operator(plan.node("sum-partial"))
     assert isinstance(operator, PartialFoldOperator)
     operator.open(
-        OperatorContext("sum-partial", no_state, no_reject, keeps_raw=lambda source: True, scratch=lambda: scratch)
+        OperatorContext(
+            "sum-partial", no_state, no_reject, writes_dead_letters=lambda source: True, scratch=lambda: scratch
+        )
     )
     return operator
 

@@ -745,7 +745,6 @@ def test_a_function_that_fails_on_a_result_stops_the_job_and_the_error_says_wher
         lambda s: s.window(KINDS[kind]).fold(
             name="sums", init=lambda: 0, step=lambda total, row: total + row[2], merge=int.__add__, emit=result
         ),
-        on_error=DeadLetters(MemorySink()),
     )
 
     with pytest.raises(PoisonRecord, match=rf"timers of sums, key 'a', time {last}.*no"):
