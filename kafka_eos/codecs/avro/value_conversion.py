@@ -159,7 +159,7 @@ def _of_kind(kind: str, otherwise: str = "") -> TypedPreparer:
 
 def _of_type(value: Any, taken: type, kind: str) -> Any:
     """Convert a value of a subclass or a similar type to the type, or to its base type."""
-    if isinstance(value, enum.Enum) and isinstance(value, str) and taken is str:
+    if isinstance(value, enum.Enum) and isinstance(value, str):
         value = value.value
     if type(value) is int and taken is float and float(value) == value:
         value = float(value)

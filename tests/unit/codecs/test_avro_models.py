@@ -125,6 +125,7 @@ def test_what_others_have_written_is_read_by_the_models_of_their_schema(made: Ma
         (record("A", x=("long", "y")), "A.x: the default 'y' has no counterpart in a model"),
         (record("A", x=(["bytes", "null"], "y")), "A.x: the default 'y' has no counterpart in a model"),
         (record("A", x=(record("B", y="int"), {"y": 1})), "A.x: the default {'y': 1} has no counterpart in a model"),
+        (record("A", x=record("B", y="int"), z=("B", {"y": 1})), "A.z: the default {'y': 1} has no counterpart in a"),
         (record("A", x=({"type": "array", "items": "int"}, [1])), r"A.x: the default \[1\] has no counterpart"),
         (record("A", x=({"type": "map", "values": "int"}, {"y": 1})), "A.x: the default {'y': 1} has no counterpart"),
         (record("a.A", x=record("b.A", y="int")), "two of its types are called A"),

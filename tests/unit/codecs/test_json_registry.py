@@ -7,6 +7,7 @@ import datetime
 import json
 import re
 import struct
+from collections.abc import Iterator
 from decimal import Decimal
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -19,6 +20,7 @@ from jsonschema import Draft7Validator
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, computed_field
 
 from kafka_eos.codecs import Registry, json_schema
+from kafka_eos.codecs.comparison_lines import collect_lines
 from kafka_eos.codecs.json_schema.differences import SchemaSide, as_text, differences, obstacles
 from kafka_eos.codecs.json_schema.draft_07 import DRAFT, closed, draft_07
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
@@ -453,6 +455,14 @@ def test_what_must_be_there_counts_wherever_it_is_said() -> None:
     assert differences(side(thing(True, a=TEXT)), side(thing())) == ["a (string) is only there"]
 
 
+def test_a_comparison_of_schemas_that_are_too_deep_is_told() -> None:
+    def compare() -> Iterator[str]:
+        yield from compare()
+
+    with pytest.raises(ValueError, match="nested too deeply to be compared"):
+        collect_lines(compare())
+
+
 def test_other_words_are_compared_in_their_order() -> None:
     assert differences(side({"minimum": 1, "maximum": 2, "title": "x"}), side({})) == [
         "the value has maximum 2 there, no maximum here",
@@ -474,6 +484,7 @@ def test_other_words_are_compared_in_their_order() -> None:
         ({"type": "object"}, "object"),
         ({"type": "string", "title": "Text"}, "string"),
         ({"type": "string", "format": "uuid"}, "string (uuid)"),
+        ({"$ref": "#/definitions/x", "definitions": {"x": WHOLE}}, "integer"),
         (True, "anything"),
         (False, "nothing"),
     ],

@@ -11,6 +11,7 @@ import pydantic
 import pytest
 from pydantic import Field
 
+from kafka_eos.codecs.field_access import read_field
 from kafka_eos.codecs.type_inspection import (
     attributes,
     can_be,
@@ -152,3 +153,9 @@ def test_what_a_function_returns_is_known_if_it_says_so() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize("tp", [None, tuple, tuple[int, str], dict[str, int]], ids=str)
+def test_a_type_that_declares_no_fields_may_have_any(tp: Any) -> None:
+    assert read_field("x", tp).__annotations__ == {}
+    assert read_field("x", tp)({"x": 7}) == 7
