@@ -18,8 +18,10 @@ The same for PostgreSQL, with databases, and for the schema registry, with subje
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from kafka_eos._util.jvm.jars import RELEASES
+from kafka_eos.connectors.kafka.rpc import cluster_facts
 from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.devtools.broker import Broker
 from tests import registry_server
@@ -94,9 +97,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark tests share workers (under ``--dist loadgroup``), and so sessions: those of the audit two, all others one.
+    """Spark tests share workers (under ``--dist loadgroup``), and so sessions: those of the audit one, all others one.
 
-    They are half of all work: on two processors the last of them would be waited for if they were one group.
+    A session is fast only after its first audits. If all were one group, the last of them would be waited for.
     """
     for item in items:
         if "spark_sessions" in getattr(item, "fixturenames", ()):
@@ -105,10 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(path: Path) -> str:
-    """The tests of the audit are halved by the names of their files."""
-    if _AUDIT not in path.parents:
-        return "spark"
-    return "spark-audit-a-m" if path.name < "test_n" else "spark-audit-n-z"
+    return "spark-audit" if _AUDIT in path.parents else "spark"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -234,6 +234,18 @@ def topic(admin: AdminClient, observer: AdminClient, request: pytest.FixtureRequ
     if made:
         for deleted in admin.delete_topics(made).values():
             deleted.result(PATIENCE)
+
+
+@pytest.fixture
+def instant_topic_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is missing is asked for as often as otherwise, at every broker, but without pauses."""
+    paused = [0.0]
+    passing = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + paused[0],
+        time=lambda: time.time() + paused[0],
+        sleep=lambda seconds: paused.__setitem__(0, paused[0] + seconds),
+    )
+    monkeypatch.setattr(cluster_facts, "time", passing)
 
 
 @pytest.fixture

@@ -555,7 +555,7 @@ def test_a_stream_is_a_table_of_another_job(tmp_path: Path, bootstrap: str, topi
                 f"accounts.py:{pipeline}",
                 "--until-caught-up",
                 "-p",
-                "2",
+                "1",
             ]
             given |= {"KAFKA_EOS_FAILPOINT_LOG": str(tmp_path / f"{pipeline}.log")}
             while (

@@ -36,7 +36,7 @@ from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.storage_factory import open_storage
 from tests.audit.output_records import FED_AT, Out
 from tests.audit.provenance_files import rounds, write_beside
-from tests.producers import in_order
+from tests.producers import in_order, in_transactions
 from tests.waiting import PATIENCE
 
 ONCE = """
@@ -168,15 +168,8 @@ class Job:
 
     def write_all(self, outs: Mapping[str, Iterable[Out]], *, commit: bool = True) -> None:
         """As ``write``, for several topics in the same transaction."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "linger.ms": 20,
-                "queue.buffering.max.messages": 1_000_000,
-                "transactional.id": f"{self.name}.hand",
-            }
-        )
-        producer.init_transactions(30)
+        settings = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+        producer = in_transactions(self.bootstrap, f"{self.name}.hand", settings)
         self.begin(producer, outs)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 

@@ -752,11 +752,13 @@ def test_a_checkpoint_interval_beyond_the_transaction_timeout_is_refused(ctx: Jo
         KafkaSink(topic(), transaction_timeout=60).check(here)
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_check_of_a_missing_topic_says_how_to_create_it(ctx: JobContext) -> None:
     with pytest.raises(ConfigError, match="kafka-topics.sh .* --topic no-such-topic"):
         KafkaSink("no-such-topic").check(ctx)
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_a_start_names_all_missing_topics_at_once(bootstrap: str, tmp_path: Path) -> None:
     pipeline: Any = Pipeline("orders")
     for name in ("in-1", "in-2", "both"):

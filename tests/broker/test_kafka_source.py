@@ -146,6 +146,7 @@ def test_an_open_transaction_is_beyond_the_end(bootstrap: str, topic: Topic, ope
     writer.producer.abort_transaction(30)
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_start_rules(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
     name = topic()
     for n in range(4):
@@ -205,6 +206,7 @@ def test_known_positions_are_kept_and_new_partitions_start_at_their_beginning(
     eventually(lambda: found() == [2, 0], "the new partition at 0")
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_a_recreated_topic_is_input_lost(bootstrap: str, topic: Topic, admin: AdminClient, ctx: JobContext) -> None:
     name = topic()
     source: KafkaSource[Any] = KafkaSource(name)
@@ -252,6 +254,7 @@ def test_a_truncated_log_is_input_lost(bootstrap: str, topic: Topic, ctx: JobCon
         source.discover(ctx, ahead)
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_a_missing_topic_is_a_config_error(ctx: JobContext) -> None:
     with pytest.raises(ConfigError, match=r"does not exist.*kafka-topics.sh .* --create --topic no-such-topic"):
         KafkaSource("no-such-topic").discover(ctx, None)
@@ -389,6 +392,7 @@ def test_all_sources_of_a_cluster_are_asked_with_one_request(
         assert offsets(began[name]) == ([0, 0] if name.endswith("earliest") else [0, 2])
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_all_topics_that_are_missing_are_named_at_once(topic: Topic, ctx: JobContext) -> None:
     sources = {"there": KafkaSource(topic()), "gone": KafkaSource("no-such-topic"), "lost": KafkaSource("nor-this")}
 
@@ -472,6 +476,7 @@ def test_a_split_that_waits_brings_nothing_also_of_what_was_fetched_before(
     assert len(read(reader, 10)) == 10
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_topics_that_match_are_found_when_they_come_and_missed_when_they_go(
     bootstrap: str, admin: AdminClient, ctx: JobContext
 ) -> None:

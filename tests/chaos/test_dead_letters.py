@@ -16,6 +16,7 @@ import pytest
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.core.records import Record
 from tests.chaos.harness import Job, create_topic, feed, read
+from tests.commands import run_command
 from tests.marks import campaign
 from tests.producers import in_order
 from tests.waiting import PATIENCE
@@ -184,10 +185,11 @@ def _replay(job: Job, failpoints: str, *options: str) -> tuple[str, str]:
     raise AssertionError(f"it did not come to its end: {said[-1]}")
 
 
-def _call(job: Job, *arguments: str, code: int = 0) -> str:
-    done = _process(job, "", *arguments)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def _call(job: Job, command: str, *options: str, code: int = 0) -> str:
+    call = "dead-letters", command, str(job.app), *options
+    found, *said = run_command(job.directory, *call, environment=job.environ())
+    assert found == code, said
+    return "".join(said)
 
 
 def _process(job: Job, failpoints: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:

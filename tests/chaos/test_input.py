@@ -48,6 +48,7 @@ def test_retention_that_passed_the_jobs_position_stops_it(new_job: NewJob) -> No
     assert "offsets were removed" in said
 
 
+@pytest.mark.campaign
 def test_a_topic_that_was_created_again_stops_the_job(new_job: NewJob) -> None:
     job = new_job(100)
     job.run()
@@ -114,6 +115,7 @@ def test_records_that_were_read_may_be_deleted_before_they_are_committed(new_job
     assert run.count("restarting") == 0
 
 
+@pytest.mark.campaign
 def test_new_partitions_are_read_and_retention_behind_the_job_is_no_loss(new_job: NewJob) -> None:
     job = new_job(300)
     early = read(job.bootstrap, job.input)
@@ -191,7 +193,8 @@ def _feed_to(job: Job, topic: str, ids: range, partition: int | None = None) -> 
     assert producer.flush(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("start", [campaign("latest"), "time"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", ["latest", "time"])
 def test_a_first_start_begins_where_it_was_told_to(new_job: NewJob, start: str) -> None:
     job = new_job(0, app="payments.py")
     now = datetime.now(UTC)

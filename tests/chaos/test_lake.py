@@ -36,8 +36,8 @@ OF_A_TABLE = (
     "lake.commit.before=kill", "lake.commit.after=kill", "lake.replaced=kill", "lake.replaced=kill@2",
     "lake.commit.after=kill@4",
 )  # fmt: skip
-FEW = (*COMMITS[::3], "lake.commit.after=kill", "lake.replaced=kill", "commit.after=kill", "recovery.probed=kill")
-"""Between the first two commits, in the middle and before the last; in a table; and behind all of them."""
+FEW = (COMMITS[0], COMMITS[-1], "lake.commit.after=kill", "lake.replaced=kill", "recovery.probed=kill")
+"""Between the first two commits, before the last, in those of a table, and when all of them are looked for."""
 
 RESTARTS_BEGIN_WITH = 300
 RESTARTS = tuple(

@@ -125,7 +125,7 @@ class ProxiedPool(TcpProcessPool):
 class ProxiedJob:
     """A job in this process. ``harm`` is done once, after some epochs; ``mend`` when the attempt has failed."""
 
-    def __init__(self, directory: Path, rows: int = 6000, **settings: object) -> None:
+    def __init__(self, directory: Path, rows: int = 3000, **settings: object) -> None:
         self.rows, self.out = rows, directory / "out"
         path = directory / "app.py"
         path.write_text(APP.replace("{out}", str(self.out)).replace("{rows}", str(rows)))
@@ -170,7 +170,7 @@ class ProxiedJob:
 def proxied(tmp_path: Path) -> Iterator[Callable[..., ProxiedJob]]:
     made: list[ProxiedJob] = []
 
-    def make(rows: int = 6000, **settings: object) -> ProxiedJob:
+    def make(rows: int = 3000, **settings: object) -> ProxiedJob:
         made.append(ProxiedJob(tmp_path, rows, **settings))
         return made[-1]
 
@@ -231,6 +231,7 @@ def test_a_stop_is_heard_at_once_while_workers_are_waited_for(proxied: Callable[
     assert list(job.out.glob("part-*")) == []
 
 
+@pytest.mark.campaign
 def test_workers_that_never_connect_are_replaced(proxied: Callable[..., ProxiedJob]) -> None:
     job = proxied(worker_timeout=6.0)
     job.pool.keeps_workers_out = True

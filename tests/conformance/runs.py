@@ -32,7 +32,8 @@ from tests.wire import ongoing
 
 REFERENCE = "embedded-1"
 ENGINES = ("spark", "embedded-3")
-"""Engines that are compared with the reference. The embedded ones run while the one in the Spark session runs."""
+"""Engines that are compared with the reference."""
+EMBEDDED = (REFERENCE, "embedded-3")
 ROOT = Path(__file__).parents[2]
 
 APP = """
@@ -170,7 +171,9 @@ def in_log_order(messages: Sequence[Any]) -> list[Any]:
 
 
 class Runs:
-    """All runs of a session: each at most once, started when somebody first asks for its pipeline."""
+    """All runs of a session: each at most once, when a test first asks for it. The embedded ones of a pipeline run at
+    the same time.
+    """
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self.bootstrap, self._directory = bootstrap, directory
@@ -182,44 +185,24 @@ class Runs:
     def of(self, case: str, engine: str, spark: Any) -> Run:
         """The run, ended. Raises what ended it, if it failed."""
         if (case, engine) not in self._ended:
-            self._all(case, spark)
+            self._all(case, ("spark",) if engine == "spark" else EMBEDDED, spark)
         if (error := self._ended[case, engine]) is not None:
             raise error
         return self._runs[case, engine]
 
-    def _all(self, name: str, spark: Any) -> None:
-        case = CASES[name]
-        inputs = {role: f"{name}-{role}-{uuid4().hex[:8]}" for role in case.inputs}
-        made = list(inputs.values())
-        for engine in (REFERENCE, *ENGINES):
-            outputs = self._named(case, name, engine)
-            made += outputs.values()
-            directory = self._directory / name / engine
-            self._runs[name, engine] = Run(name, engine, self.bootstrap, directory, {**inputs, **outputs})
-            self._ended[name, engine] = None
-        self.create(made)
-        for phase in case.phases:
-            for role, rows in phase.items():
-                feed(self.bootstrap, inputs[role], rows)
-            self._phase(name, spark)
-
-    def _phase(self, name: str, spark: Any) -> None:
-        """All engines at the same time, as far as they can go."""
-        for engine in self._able(name):
-            if engine != "spark":
-                self._runs[name, engine].start()
-        for engine in self._able(name):
-            run = self._runs[name, engine]
-            try:
-                if engine == "spark":
-                    run.on_spark(spark)
-                else:
-                    run.wait()
-            except Exception as error:  # noqa: BLE001 - raised where somebody asks for this run
-                self._ended[name, engine] = error
-
-    def _able(self, name: str) -> Iterable[str]:
-        return [engine for engine in (*ENGINES, REFERENCE) if self._ended[name, engine] is None]
+    def _all(self, name: str, engines: Sequence[str], spark: Any) -> None:
+        """On each of these engines, phase by phase as far as it can go."""
+        able = [self.begin(name, engine) for engine in engines]
+        self._ended |= {(name, engine): None for engine in engines}
+        for phase in CASES[name].phases:
+            for run in able:
+                for role, rows in phase.items():
+                    feed(self.bootstrap, run.topics[role], rows)
+                if run.engine != "spark":
+                    run.start()
+            for run in able:
+                self._ended[name, run.engine] = _failure(run, spark)
+            able = [run for run in able if self._ended[name, run.engine] is None]
 
     def _named(self, case: Case, name: str, engine: str) -> dict[str, str]:
         return {o: f"{name}-{engine}-{o}-{uuid4().hex[:8]}" for o in case.outputs if o != "files"}
@@ -255,6 +238,18 @@ class Runs:
         if self._topics:
             for deleted in self._admin.delete_topics(self._topics).values():
                 deleted.result(PATIENCE)
+
+
+def _failure(run: Run, spark: Any) -> Exception | None:
+    """Run to the end, and return what ended the run if it failed."""
+    try:
+        if run.engine == "spark":
+            run.on_spark(spark)
+        else:
+            run.wait()
+    except Exception as error:  # noqa: BLE001 - raised for each test that asks for this run
+        return error
+    return None
 
 
 def feed(bootstrap: str, topic: str, rows: Iterable[Fed]) -> None:

@@ -109,6 +109,7 @@ def test_a_timeout_that_the_broker_refuses(start: Any, rows: Any, topic: Callabl
         start(rows, topic=topic(), transaction_timeout=30 * 24 * 3600)
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_a_topic_that_does_not_exist(start: Any, rows: Any) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         start(rows, topic="no-such-topic-here")

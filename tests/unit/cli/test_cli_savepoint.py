@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ from kafka_eos.coordination.job_requests import (
 from kafka_eos.core.errors import ConfigError, Fatal, JobLocked
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
+from tests.commands import run_command
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 JOB = "golden-rocksdb"
@@ -55,9 +54,7 @@ def home(tmp_path: Path) -> Path:
 
 def kafka_eos(directory: Path, *arguments: str) -> tuple[int, str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_EOS_", "COLUMNS"))}
-    command = [sys.executable, "-m", "kafka_eos", *arguments]
-    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, check=False, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+    return run_command(directory, *arguments, environment=env)
 
 
 def job_dir(home: Path) -> Path:

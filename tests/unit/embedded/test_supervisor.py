@@ -292,14 +292,14 @@ def test_workers_without_a_place_to_run_are_left_out_and_join_after_a_checkpoint
 
 
 def test_a_job_waits_for_a_first_place_however_long_it_takes(run: Made) -> None:
-    one = run()
+    one = run(worker_timeout=1.0, checkpoint_interval=0.5)
     for worker in one.first:
         worker.connected = worker.placed = False
 
     def connect() -> bool:
         for worker in one.first:
-            worker.connected = one.clock.now > 1200
-        return one.clock.now > 1200
+            worker.connected = one.clock.now > 1010
+        return one.clock.now > 1010
 
     one.run(connect, one.until("running"), one.stops)
 

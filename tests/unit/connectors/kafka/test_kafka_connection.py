@@ -290,7 +290,7 @@ def test_a_login_that_is_refused_after_it_was_accepted_is_final() -> None:
 def test_a_broker_that_comes_back_and_refuses_for_a_moment_is_waited_for() -> None:
     """For longer than a refusal takes to be final, it was away: that counts for nothing."""
     refused = _authenticated(ErrorCode.sasl_authentication_failed)
-    away = time.monotonic() + 2.2
+    away = time.monotonic() + 2 * asking._REFUSED_SECONDS
     script = {
         HANDSHAKE: lambda request: HANG_UP if time.monotonic() < away else _handshake(request),
         AUTHENTICATE: _first(refused, _authenticated()),

@@ -13,7 +13,7 @@ from kio.schema.describe_configs.v4 import response as configured
 from kio.schema.errors import ErrorCode
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.rpc import KafkaRequests, cluster_facts
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.messages.transactions import ADD_PARTITIONS_TO_TXN
 from kafka_eos.connectors.kafka.sink.cluster_limits import (
     CurrentLimits,
@@ -196,8 +196,7 @@ def test_the_limits_of_a_topic_are_its_own_and_those_of_the_producer() -> None:
     assert (unknown.limit, unknown.rules) == (None, ANY_RECORD)
 
 
-def test_a_topic_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_facts, "_NEW_TOPIC_SECONDS", 0.1)
+def test_a_topic_that_does_not_exist_is_named() -> None:
     with _topic({}) as rpc:
         with pytest.raises(ConfigError, match="the topic 'gone' does not exist on 127.0.0.1:"):
             check_topic(rpc, "gone", [])

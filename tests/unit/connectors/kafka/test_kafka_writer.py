@@ -18,7 +18,6 @@ from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message, Producer
-from kafka_eos.connectors.kafka.rpc import cluster_facts
 from kafka_eos.connectors.kafka.sink import cluster_limits
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
@@ -413,9 +412,8 @@ def test_a_session_that_ends_aborts_nothing_and_stops_its_clients(
 
 
 def test_a_topic_that_is_gone_ends_the_attempt_before_it_is_prepared(
-    kafka: TransactionalBroker, broker: ScriptedBroker, ending: ExitStack, monkeypatch: pytest.MonkeyPatch
+    kafka: TransactionalBroker, broker: ScriptedBroker, ending: ExitStack
 ) -> None:
-    monkeypatch.setattr(cluster_facts, "_NEW_TOPIC_SECONDS", 0.1)
     session = Session(broker.address)
     first, second = session.writer("a"), session.writer("b", "other")
     ending.callback(first.discard)

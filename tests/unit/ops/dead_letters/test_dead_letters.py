@@ -186,6 +186,7 @@ def test_a_letter_of_a_record_that_never_existed_is_not_put_back(place: Mapping[
         expect_origin(_letter(**place), {2: 18})
 
 
+@pytest.mark.usefixtures("instant_topic_search")
 def test_a_replay_to_a_topic_that_does_not_exist_is_refused_before_anything_is_read() -> None:
     pipeline = Pipeline("orders")
     source = pipeline.source(KafkaSource("in"), name="a", on_error=dead_letter("refused"))
