@@ -335,6 +335,9 @@ def test_a_writer_whose_upload_was_aborted_is_fenced(sink: FileSink) -> None:
 
 def test_incarnations_of_a_job_are_those_that_are_registered_or_have_an_upload(sink: FileSink, store: Store) -> None:
     committer: Any = sink.committer(job())
+    committer.register(job())
+    assert store.names() == []
+    store.client.create_multipart_upload(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/of-others")
     committer.register(job(identity=A))
     committer.register(job(identity=C, name="orders-2"))
     for ctx in (job(2, B), job(1, B), job(identity=C, name="orders-2")):
@@ -342,12 +345,29 @@ def test_incarnations_of_a_job_are_those_that_are_registered_or_have_an_upload(s
 
     found = {each.identity: (each.state, each.term) for each in committer.list_incarnations(job())}
     assert found == {A: (IncarnationState.ENDED, None), B: (IncarnationState.OPEN, Term(2))}
-    assert (committer.retire(job(3, B), A), len(store.uploads())) == ([], 3)
+    assert (committer.retire(job(3, B), A), len(store.uploads())) == ([], 4)
     assert len(committer.retire(job(3, A), B)) == 2
     assert [part.name for part in committer.list_staged(job(name="orders-2"))] == [
         "part-000000000001-1-0000-orders-2.cccccccccccc.out.jsonl"
     ]
     assert f".incarnation.orders.{A}" not in store.names()
+
+
+def test_an_incarnation_is_over_before_its_registration_is_gone(
+    sink: FileSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer: Any = sink.committer(job())
+    committer.register(job(identity=A))
+
+    def away(self: Bucket, name: str) -> None:
+        raise OSError("the server is away")
+
+    monkeypatch.setattr(Bucket, "delete", away)
+    with pytest.raises(Retryable):
+        committer.retire(job(identity=B), A)
+
+    with pytest.raises(Fenced, match="took over from this one"):
+        committer.register(job(identity=A))
 
 
 def test_an_incarnation_whose_registration_was_taken_stops(sink: FileSink) -> None:
