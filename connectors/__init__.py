@@ -5,4 +5,4 @@ second name every class would exist twice.
 """
 
 if __name__ != "kafka_eos.connectors":
-    raise ImportError("import kafka_eos.connectors: the folder connectors/ is reached through the package alone")
+    raise ImportError("import kafka_eos.connectors instead: the folder connectors/ is part of that package")

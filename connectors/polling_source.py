@@ -61,8 +61,8 @@ class PollingSource(Source[T]):
         for split, position in (known or {}).items():
             if split not in there:
                 raise ConfigError(
-                    f"the checkpoint contains {split}, which does not exist any more: give another input "
-                    "another source name"
+                    f"the checkpoint contains {split}, which does not exist any more: restore the "
+                    "input, or give the source a new name to start over"
                 )
             first, end = there[split].start, there[split].stop
             if not first <= _offset(position) <= end:

@@ -1,6 +1,6 @@
 """Exactly-once Kafka pipelines in a few lines of typed Python, and the audit that proves it.
 
-Rule: a name is imported when it is asked for, so that ``kafka-eos --help`` need not wait for what it does not use.
+Rule: a name is imported on first use, so that ``kafka-eos --help`` does not load modules that it does not need.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ _NAMES_BY_MODULE = {
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _importing = RLock()
-"""One thread at a time: of two that import a package, each from another end, Python gives one a half of it."""
+"""Held during an import: two threads that import a package from different modules may see it half initialized."""
 
 
 def __getattr__(name: str) -> Any:

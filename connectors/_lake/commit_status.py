@@ -65,12 +65,12 @@ class LogState:
 
 
 def is_older_than(seen: LogState, newest: EpochId, wrote: EpochId | None) -> bool:
-    """Return whether the log is an older copy than the given epoch proves.
+    """Return whether the log is an older copy, in which something is missing that the given epoch proves.
 
-    ``wrote``: the newest epoch up to it that has rows in this very table; None if none is known. The term of ``newest``
-    has written a fence before that epoch, so a copy from before that start is always detected. Epochs older than the
-    first fence do not count, because a start has started over there. A log without a fence belongs to a table that was
-    recreated, unless this very table has rows of the job.
+    ``wrote``: the newest epoch, ``newest`` at most, with rows in this very table; None if none is known. The term of
+    ``newest`` has written a fence before that epoch, so a copy from before that start is always detected. Epochs older
+    than the first fence do not count, because the job started over there. A log without a fence belongs to a table
+    that was recreated, unless this very table has rows of the job.
     """
     if seen.fence is None:
         return wrote is not None

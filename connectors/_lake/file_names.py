@@ -147,4 +147,4 @@ class LakeCommittable:
                 known = not place or all(map(PARTITION.fullmatch, place.split("/")))
                 if known and all(isinstance(name, str) for name in key) and not (place and key):
                     return LakeCommittable(part, size, table, schema, place, tuple(map(str, key)))
-        raise CorruptCheckpoint(f"not a committable of a table of a lake: {dict(payload)!r}")
+        raise CorruptCheckpoint(f"not a committable of a lake table: {dict(payload)!r}")

@@ -121,8 +121,8 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         model = known if is_model(known) or is_record(known) else None
         if model is None and self._create:
             raise ConfigError(
-                f"{self!r}: create=True makes a table whose columns are the fields of the values, and the stream's "
-                "type does not declare them: give the sink value=Model"
+                f"{self!r}: create=True needs the columns of the new table, and the type of the stream does not "
+                "declare them: pass value=Model to the sink"
             )
         self._value = model
         self._expect_parts()

@@ -147,8 +147,8 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
             failpoints.hit("outbox.between")
             if monotonic() > until and progress.sent < records:
                 raise Retryable(
-                    f"{progress.sent} of {records} rows of epoch {staged_file.part.epoch} are sent to "
-                    f"{self._receiver.name}"
+                    f"{self._receiver.name}: sent {progress.sent} of {records} rows of epoch {staged_file.part.epoch}; "
+                    "retrying"
                 )
         if progress.refused:
             self._set_aside(staged_file, progress.refused)

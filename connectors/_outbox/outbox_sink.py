@@ -85,7 +85,7 @@ class OutboxSink(StreamTypedSink[T]):
             "rows are sent once their epoch is decided, and after a kill again: all of the epoch that was not finished",
             "requests of a subtask go one after the other: an epoch lasts at least its rows / batch round trips",
             "while the receiver is unavailable, the whole job waits: no sink commits anything",
-            f"a row that the receiver refuses for good {refused}",
+            f"a row that the receiver permanently refuses {refused}",
         )
 
     def described(self, *, key: str) -> Mapping[str, Json]:

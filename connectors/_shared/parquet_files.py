@@ -24,7 +24,7 @@ _TRAILER: Final = 8
 """Bytes at the end of a file: the length of the footer, and the name of the format."""
 _LENGTH: Final = 4
 _MOST_ELEMENTS: Final = 60_000
-"""In a schema. pyarrow takes a tenth of a millisecond for each, before it returns the schema."""
+"""The limit on elements of a schema. pyarrow takes a tenth of a millisecond per element to return the schema."""
 _CHUNK: Final = 1024
 """Bytes that pyarrow takes at least for one column of a row group."""
 _LARGEST: Final = 256 << 20

@@ -15,7 +15,7 @@ from kafka_eos.connectors._shared.varints import unsigned
 
 
 class ThriftType:
-    """Types of the protocol. Parquet has no sets and no maps."""
+    """The types of Thrift's compact protocol that Parquet uses: no sets and no maps."""
 
     TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST = range(1, 10)
     STRUCT = 12
@@ -32,7 +32,7 @@ _LONGEST: Final = (1 << 31) - 1
 
 
 def read_struct(file: Any, fields: Fields, depth: int = 0) -> dict[int, Any]:
-    """Return the known fields of a struct by number: integers, lists, structs, and of a binary its length.
+    """Return the known fields of a struct by number: integers, lists, structs, and the length of a binary.
 
     Raises ValueError if it is not valid, has a known field twice or with another type, or is nested deeply. Raises
     EOFError if it is cut off.

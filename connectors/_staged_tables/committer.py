@@ -219,7 +219,7 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
         """Return a description of a stage's status, with a remedy if it is unknown."""
         match status:
             case CommitStatus.PREPARED:
-                return f"{self._name(stage)} is there"
+                return f"{self._name(stage)} exists"
             case CommitStatus.COMMITTED:
                 return f"{self._name(stage)} was committed into {stage.target}"
             case CommitStatus.LOST:

@@ -29,9 +29,9 @@ class Strategy(enum.Enum):
     """The location where rows wait for their commit."""
 
     STAGE = "stage"
-    """In a staging table, from which one transaction copies them into the target."""
+    """Rows wait in a staging table, from which one transaction copies them into the target."""
     PREPARE = "prepare"
-    """In the target table, in a prepared transaction."""
+    """Rows wait in the target table, in a prepared transaction."""
 
 
 @dataclass(frozen=True, slots=True)

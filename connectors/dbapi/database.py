@@ -116,7 +116,7 @@ class Database:
         except ArgumentError:
             raise ConfigError(
                 "DbApiSink cannot read the URL of its database. Write it as SQLAlchemy does: "
-                '"mysql+pymysql://user@host/database". (It is not shown, as a password may be in it.)'
+                '"mysql+pymysql://user@host/database". (It is not shown, because it may contain a password.)'
             ) from None
         if any("@" in (part or "") for part in (self._url.host, self._url.database)) and self._url.password is not None:
             raise ConfigError(

@@ -285,7 +285,10 @@ def _plain(cells: Mapping[str, Any]) -> bytes:
 
 def _expect_fit(target: TargetTable) -> None:
     if not target.columns:
-        raise ConfigError('DbApiSink needs to know its columns: columns={"account": "TEXT NOT NULL", …}')
+        raise ConfigError(
+            "DbApiSink: columns must not be empty; pass each column with its definition: "
+            'columns={"account": "TEXT NOT NULL", …}'
+        )
     if statements.ORDER in target.columns:
         raise ConfigError(f"the column name {statements.ORDER} is reserved for the sink")
     expect_key_columns(target.key, target.columns)

@@ -27,7 +27,7 @@ ColumnTypes = Mapping[str, TypeEngine[Any]]
 _SCALARS: Final = frozenset(
     (str, int, float, bool, bytes, decimal.Decimal, datetime.datetime, datetime.date, datetime.timedelta, type(None))
 )
-"""Classes of which two values are the same if they are equal."""
+"""Classes whose equal values need no closer comparison."""
 
 
 def read_column_types(connection: Connection, target: TargetTable) -> ColumnTypes:

@@ -103,7 +103,7 @@ class HttpDeliveryClient:
                 return str(answer)
             case ResponseClass.AGAIN:
                 self._not_before = monotonic() + pause(answer.retry_after)
-                raise Retryable(f"{self.name} answers {answer.shown()}")
+                raise Retryable(f"{self.name} responded {answer.shown()}")
         raise ConfigError(f"{self.name} responded {answer.shown()}: the address, the login or the method is wrong")
 
     def _send(self, message: HttpRequest) -> HttpResponse:
@@ -128,7 +128,7 @@ class HttpDeliveryClient:
             del self._client, self._thread
 
     def _ask(self, method: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
-        """Return the response as far as it arrives in time, with its status at least."""
+        """Send a request. Return its status, and as much of the body as arrives in time."""
         client, arrived = self._client, list[HttpResponse]()
 
         def exchange() -> None:

@@ -60,7 +60,7 @@ class DurableFileIO(PyArrowFileIO):
 
 
 class _DurableFile(OutputFile):
-    """A new file. ``begin`` is told whether the file must be new, and returns the stream to write to."""
+    """A new file. ``begin`` receives whether the file must be new, and returns the stream to write to."""
 
     def __init__(
         self, location: str, opened: Callable[[str], InputFile], begin: Callable[[bool], OutputStream]

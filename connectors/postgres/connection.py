@@ -54,7 +54,7 @@ ROW_ERRORS: Final = (psycopg.Error, ValueError, OverflowError)
 _HOW: Final = (
     "Write 'host=db dbname=shop user=app', a value with spaces in quotes, or postgresql://app@db:5432/shop, where @ is "
     "%40, : is %3A, / is %2F and % is %25. Leave a password out of both: libpq finds it in PGPASSWORD or ~/.pgpass. "
-    "(It is not shown here, as a password may be in it.)"
+    "(It is not shown, because it may contain a password.)"
 )
 _NO_TIMEOUTS: Final = (
     "statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from kafka_eos._util.secrets import is_secret_name
 
 _SECRETS = ("sas", "access_key", "customer_key")
-"""For stores only, in addition to those of ``secrets``."""
+"""Names of secrets that only stores use, in addition to those of ``secrets``."""
 
 
 def parse_options(address: str) -> dict[str, str]:

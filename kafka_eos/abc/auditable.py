@@ -22,7 +22,7 @@ OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 TopicLog: TypeAlias = tuple[str, str, Mapping[str, Any]]
 """Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
 SampleStart: TypeAlias = "Literal['newest', 'earliest'] | datetime"
-"""Where a sample begins."""
+"""The position where a sample begins."""
 
 
 class AuditableSource(ABC):

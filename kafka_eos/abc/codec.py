@@ -17,7 +17,7 @@ from kafka_eos.core.records import Headers
 T = TypeVar("T")
 
 RecordPart: TypeAlias = Literal["key", "value"]
-"""Which part of a Kafka record: key or value."""
+"""A part of a Kafka record: key or value."""
 
 
 @dataclass(frozen=True, slots=True)

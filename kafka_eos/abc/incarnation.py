@@ -19,11 +19,11 @@ class IncarnationState(enum.Enum):
     """The state of an incarnation according to its trace: OPEN, ENDED or OVER."""
 
     OPEN = "open"
-    """It has output that is neither committed nor aborted: it may be running."""
+    """The incarnation has output that is neither committed nor aborted: it may be running."""
     ENDED = "ended"
-    """It has no open output here; it may still be running."""
+    """The incarnation has no open output here; it may still be running."""
     OVER = "over"
-    """It was retired: its registration was removed."""
+    """The incarnation was retired: its registration was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class SupportsLossCheck(ABC):
 
 
 def taken_over(ctx: JobContext, place: str) -> str:
-    """Return why an incarnation stops whose registration in ``place`` was removed, and what to do."""
+    """Return the message of an incarnation whose registration in ``place`` was removed, with the remedy."""
     return (
         f"another incarnation of job {ctx.job!r} took over from this one ({ctx.identity}) in {place}, as requested "
         "(--take-over, --from a savepoint of this one, or doctor --abort-incarnation). This one may not write any "

@@ -69,9 +69,9 @@ class Services:
     """
 
     reject_record: RejectRecord = stop_at_record
-    """For readers: handles a record that cannot be decoded."""
+    """The handler of a record that cannot be decoded. Readers call it."""
     reject_row: RejectRow = stop_at_row
-    """For writers: handles a row that cannot be written."""
+    """The handler of a row that cannot be written. Writers call it."""
     count_filtered: Callable[[str, int], None] = uncounted
     """Counts records that a source's filter has dropped."""
     session: Resources = field(default_factory=Resources)

@@ -271,6 +271,6 @@ class StateBackend(Protocol):
         """Return how many timers were pending at the last ``snapshot``; None if the operator sets none."""
 
     def cache(self) -> CacheUse:
-        """Return how the operator's states use memory, timers excluded."""
+        """Return the memory use of the operator's states, without timers."""
 
     def close(self) -> None: ...

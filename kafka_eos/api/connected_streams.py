@@ -68,8 +68,8 @@ def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
         raise plan_error(f"connect: the streams belong to two pipelines, {names}; create both in one.")
     if left._node == right._node:
         raise plan_error(
-            "connect: both inputs are the same stream, so each row would arrive once for both; "
-            "write its .key_by(...) twice."
+            "connect: both inputs are the same stream, so each row would arrive only once; "
+            "call .key_by(...) for each input."
         )
     if isinstance(right, Broadcast) and not isinstance(left, Broadcast):
         kind = KeyedBroadcastConnectedStream if isinstance(left, KeyedStream) else BroadcastConnectedStream

@@ -66,7 +66,7 @@ class Pipeline(PlanBuilder):
         - ``after``: a stream whose bounded source is read to its end first. No record of ``source`` is read until all
           rows of ``after`` are processed, by all workers; event time continues from there. So a topic can follow a
           backfill of files, ``FileSource(…, until="latest")``: union both streams. The start positions of a source are
-          fixed at the job's first start, also if it waits.
+          fixed at the job's first start, even if it waits.
 
         ``on_error`` decides about a record that cannot be decoded or processed: ``"stop"`` stops the job at the record;
         ``dead_letter("topic")`` writes it as a dead letter in the same epoch.

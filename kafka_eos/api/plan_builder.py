@@ -34,7 +34,7 @@ class PlanBuilder:
         self.name = name
         self._where = where
         self._types: dict[str, Any] = {}
-        """What is known of the values that each node makes."""
+        """The types of the values that each node emits, as far as they are known."""
         self._nodes: list[Node] = []
         self._derived: Counter[str] = Counter()
         self._tags: dict[str, tuple[OutputTag[Any], ...]] = {}

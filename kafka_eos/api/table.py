@@ -22,7 +22,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _KEYS: Final = (str, int, bytes, tuple)
-"""Classes of which no key equals a key of another class."""
+"""Key classes whose keys never equal a key of another class."""
 _BOTH: Final = {"key", "value"}
 
 

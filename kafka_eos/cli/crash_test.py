@@ -124,10 +124,10 @@ def _refuse_outputs(plan: Plan) -> None:
     for node in plan.sinks:
         if not isinstance(node.sink, AuditableTopic):
             raise ConfigError(
-                f"sink {node.name!r} writes to a system outside of the test, which would get the rows of the test. Let "
-                "the pipeline read its address from an environment variable, and give the test one of its own: "
-                "--postgres VARIABLE for PostgreSQL, --files VARIABLE for a directory. Or accept it with "
-                f"--write-outputs\n  {node.code_line}"
+                f"sink {node.name!r} writes to a system outside of Kafka, where rows of the test would stay. Let the "
+                "pipeline read the address from an environment variable, and pass --postgres VARIABLE (PostgreSQL) or "
+                "--files VARIABLE (a directory): the test then provides a separate one. Or pass --write-outputs to "
+                f"write there\n  {node.code_line}"
             )
 
 

@@ -43,7 +43,7 @@ def is_codec(tp: object) -> TypeGuard[Codec[Any]]:
 
 
 def expect_type(tp: object) -> None:
-    """Raise PlanError if ``tp`` is no type but was meant as a codec: a codec class, or an object that only looks like
+    """Raise PlanError if ``tp`` is not a type and was meant as a codec: a codec class, or an object that looks like
     one."""
     if isinstance(tp, type):
         if issubclass(tp, Codec):

@@ -195,7 +195,7 @@ class Settings(BaseModel):
     max_dead_letters: DeadLetterLimitText = "50%"
     """Maximum of dead letters of one source: a number in one run, a share of its newest records, or ``none``."""
     dead_letter_window: int = Field(1000, ge=1)
-    """A share of dead letters refers to so many records, or to those of one epoch if they are more."""
+    """The number of records to which a share of dead letters refers, or those of one epoch if these are more."""
     restart_backoff_initial: Duration = 1.0
     restart_backoff_max: Duration = 60.0
     restart_backoff_reset: Duration = 600.0
@@ -239,11 +239,11 @@ class Settings(BaseModel):
     The Spark engine has its own default: one worker per core of the cluster.
     """
     checkpoint_mode: Literal["aligned", "unaligned", "at-least-once"] = "aligned"
-    """How barriers affect rows between workers; see docs/barriers.md."""
+    """The treatment of in-flight rows by barriers; see docs/barriers.md."""
     aligned_timeout: Duration = 0.0
     """Unaligned: how long barriers wait for each other before they overtake rows."""
     buffer_timeout: Duration = 0.005
-    """How long rows for another worker wait for more rows to send with them; 0 sends each batch at once."""
+    """The time for which rows for another worker wait for more rows; 0 sends each batch at once."""
     exchange_memory: ByteCount = Field(16 << 20, ge=1 << 20)
     """Bytes of rows that may be in flight to and from one worker."""
     kafka_memory: ByteCount = Field(512 << 20, ge=8 << 20)

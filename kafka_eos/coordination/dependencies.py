@@ -32,14 +32,14 @@ class Outage:
 @dataclass(slots=True)
 class _Dependency:
     answered_at: float | None = None
-    """When it last answered, by the wall clock."""
+    """The time of the last answer, by the wall clock."""
     silent_since: float | None = None
-    """When it last answered before its requests began to fail; None while they succeed."""
+    """The time of the last answer before requests began to fail; None while they succeed."""
     reason: str = ""
 
 
 def _unobserved(**_: object) -> None:
-    """Report to nobody."""
+    """Discard the report."""
 
 
 class DependencyMonitor:

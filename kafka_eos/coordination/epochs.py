@@ -248,7 +248,7 @@ class EpochCommitter:
         if foreign := find_foreign((owner for _, owner in owners), ctx.job, ctx.identity, epoch):
             raise CorruptCheckpoint(
                 f"epoch {epoch} of job {ctx.job!r}, incarnation {ctx.identity or 'without an identity'}, names output "
-                f"that is not of it: {', '.join(foreign)}. Nothing was committed and nothing was deleted. Another "
+                f"of another owner: {', '.join(foreign)}. Nothing was committed and nothing was deleted. Another "
                 "program has written to the checkpoints, or records of two jobs were mixed: restore the directory of "
                 "the job from a backup, and check who may write there; see docs/security.md, 'Write access to the "
                 "checkpoints'."

@@ -35,7 +35,7 @@ class Limits:
     csv_block_bytes: int = _limit(1 << 20, 64)
     avro_block_bytes: int = _limit(64 << 10, 64)
     row_group_bytes: int = _limit(32 << 20, 256)
-    """A row group is written after so many bytes, however few rows it has."""
+    """The size at which a row group is written, even if it has few rows."""
     tables_per_row_group: int = _limit(256)
     """Tables buffered separately: many small ones take far more memory than their bytes, so they are concatenated."""
     rows_per_lake_row_group: int = _limit(131_072)
@@ -47,7 +47,7 @@ class Limits:
     manifests_per_iceberg_table: int = _limit(50)
     """An overwrite merges the manifests of a table that has more."""
     upload_part_bytes: int = _limit(8 << 20, 5 << 20)
-    """For object stores, which accept no part below 5 MiB except the last."""
+    """The size of a part of an upload. Object stores accept no part below 5 MiB except the last."""
 
     # databases
     rows_per_fetch: int = _limit(5000)
@@ -64,7 +64,7 @@ class Limits:
     """Kept ready at most, for epochs that follow each other faster than one producer starts."""
     dead_letters_per_poll: int = _limit(500)
     settled_batches_kept: int = _limit(100)
-    """Per Structured Streaming query: prepared batches and receipts. Spark keeps as many of its own."""
+    """Prepared batches and receipts that a Structured Streaming query keeps, as many as Spark keeps batches."""
 
     # operators
     keys_per_partial_aggregate: int = _limit(10_000)
@@ -109,13 +109,13 @@ class Limits:
 
     # what is stored
     log_lines_per_segment: int = _limit(200)
-    """Where objects cannot be appended to, each line rewrites its object: this bounds the cost of a line."""
+    """Lines per object in a store without append, where each line rewrites its object."""
     log_segment_bytes: int = _limit(8 << 20, 200)
     """A few hours of history of a job with one checkpoint per second."""
     epochs_per_packing: int = _limit(16)
     """Epochs that are deleted before the next search for files to pack."""
     packs_per_round: int = _limit(16)
-    """With 64 files each, a round turns 1,024 files into 16. The next call packs the rest."""
+    """Packs that one round creates: with 64 files each, 1,024 files become 16. The next call packs the rest."""
     files_per_pack: int = _limit(64, 3)
     pack_bytes: int = _limit(1 << 22, 1000)
     """A file, or an inflated pack, of this size is not packed further."""

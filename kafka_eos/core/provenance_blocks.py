@@ -264,13 +264,13 @@ def _deflated(plane: bytes, strategy: int) -> bytes:
 
 def _unpacked(planes: Sequence[bytes], count: int) -> array[int]:
     if count > _MOST_OUTPUTS:
-        raise ValueError(f"a block of {count:,} outputs: none has more than {_MOST_OUTPUTS:,}")
+        raise ValueError(f"a block has {count:,} outputs, but the maximum is {_MOST_OUTPUTS:,}")
     raw = bytearray(_PLANES * count)
     for number, plane in enumerate(planes):
         try:
             inflated = inflate(plane, count, RAW)
         except ValueError as error:
-            raise ValueError(f"a column that is damaged: {error}") from error
+            raise ValueError(f"a column is damaged: {error}") from error
         if len(inflated) != count:
             raise ValueError(f"a column has {len(inflated)} values for {count} outputs")
         raw[number::_PLANES] = inflated

@@ -29,7 +29,7 @@ class WorkerTask(ABC):
 
     @property
     def is_placed(self) -> bool:
-        """Return whether it has a place to run."""
+        """Return whether the worker has a core."""
         return True
 
     @property

@@ -104,7 +104,9 @@ class RemoteWorker(WorkerHandle):
             if not refused:
                 self._hello, self._channel = hello, channel
         if refused:
-            _LOG.warning("worker %s (process %s) connected again, or too late: refused", self.subtask, hello.pid)
+            _LOG.warning(
+                "refused worker %s (process %s): it connected a second time, or too late", self.subtask, hello.pid
+            )
             channel.release()
             return
         self._thread = threading.Thread(
@@ -165,7 +167,7 @@ class RemotePool(WorkerPool):
         self._workers: dict[int, RemoteWorker] = {}
         """All launched workers by subtask."""
         self._in_attempt = 0
-        """How many of them belong to the attempt: those with the first subtasks."""
+        """The number of workers that belong to the attempt: those with the first subtasks."""
         self._leaving: set[int] = set()
         """The numbers of workers whose place is to be shut down."""
         self._launching = threading.Lock()
@@ -244,7 +246,7 @@ class RemotePool(WorkerPool):
             channel.release()
             return
         if (worker := self._find(known.number)) is None:
-            _LOG.warning("process %s is no worker of this job any more: refused", known.pid)
+            _LOG.warning("refused process %s: it is not a worker of this job any more", known.pid)
             channel.release()
         else:
             worker.connect(known, channel)

@@ -97,9 +97,9 @@ class Supervisor:
         coordinator.abort_own_leftovers()
 
     def _wait_for_workers(self) -> bool:
-        """Wait until all workers have connected that have a place to run, and at least one.
+        """Wait until at least one worker, and every worker that has a core, has connected.
 
-        Return False if the job is stopped before: it has nothing to end.
+        Return False if the job is stopped meanwhile: nothing is in progress then.
         """
         timeout, since = self._settings.worker_timeout, time.monotonic()
         while missing := [worker for worker in self._pool.workers if not worker.is_connected]:

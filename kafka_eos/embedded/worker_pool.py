@@ -52,7 +52,7 @@ class WorkerHandle(ABC):
 
     @property
     def is_placed(self) -> bool:
-        """Return whether it has a place to run. Then it connects soon; without one, nobody knows when."""
+        """Return whether the worker has a core. If so, it connects soon; if not, at an unknown time."""
         return True
 
     @property
@@ -110,7 +110,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def drop_local_state(self) -> None:
-        """Delete the local state of ended sessions. It may be what fills a disk that the job waits for."""
+        """Delete the local state of ended sessions, which may fill the disk that the job waits for."""
 
     def kill_all(self) -> None:
         """End all workers at once."""

@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 _PATIENCE = 3.0
-"""Seconds after which an attempt begins without workers that have no place to run."""
+"""Seconds after which an attempt begins without the workers that have no core."""
 
 
 class WaitDecision(Enum):
@@ -29,16 +29,16 @@ class WaitDecision(Enum):
 
     WAIT = auto()
     BEGIN = auto()
-    """Without the missing ones, which join later."""
+    """Begin without the missing workers, which join later."""
     START_OVER = auto()
-    """Wait again from now: no worker has a place to run, which is nobody's failure."""
+    """Restart the wait: no worker has a core yet, which is not a failure."""
     FAIL = auto()
 
 
 def decide_wait(connected: int, are_placed: Callable[[], bool], seconds: float, timeout: float) -> WaitDecision:
-    """Decide about missing workers. ``connected``: how many are not missing.
+    """Decide whether to wait for missing workers. ``connected``: the number of workers that are connected.
 
-    ``are_placed``: whether one of the missing has a place to run. ``seconds``: since the last one has connected.
+    ``are_placed``: returns whether a missing worker has a core. ``seconds``: time since the last worker connected.
     """
     if seconds <= min(_PATIENCE, timeout):
         return WaitDecision.WAIT

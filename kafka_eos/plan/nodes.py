@@ -25,7 +25,7 @@ SAME_KEYS = (
 """The remedy for a stream whose keys cannot occur in a table."""
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
-"""What a source does with a record that cannot be processed."""
+"""The policy of a source for a record that cannot be processed."""
 
 
 class DerivedNameWarning(UserWarning):

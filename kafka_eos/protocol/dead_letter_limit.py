@@ -68,7 +68,7 @@ class DeadLetterWindow:
     """The most recent epochs of a source that together hold enough records, and their sum."""
 
     epochs: tuple[DeadLetterCount, ...] = ()
-    """Each epoch but the first has read records, so there are at most as many epochs as records in the window."""
+    """The counts of the epochs in the window. Each epoch but the first has read records, which bounds their number."""
     sum: DeadLetterCount = field(default_factory=DeadLetterCount)
 
     def with_epoch(self, epoch: DeadLetterCount, enough: int) -> DeadLetterWindow:

@@ -34,7 +34,7 @@ class StartDecision(enum.Enum):
     """The treatment of a micro-batch that Spark starts."""
 
     PREPARE = "prepare"
-    """Its turn has come."""
+    """The batch before it is settled: prepare this one."""
     COMPARE = "compare"
     """Its output is visible and its decision was lost: the replay must produce the same output, and is not written."""
     FENCED = "replaced"
@@ -114,7 +114,7 @@ class BatchDecision(enum.Enum):
     UNDECIDED = "undecided"
     """No driver has decided it, and this driver's Spark never will: abort, and withdraw the prepared batch."""
     UNCLEAR = "unclear"
-    """It is decided, perhaps by another driver: commit nothing and abort nothing."""
+    """The batch is decided, perhaps by another driver: commit nothing and abort nothing."""
 
 
 def decide_prepared_batch(facts: PreparedBatchFacts) -> BatchDecision:

@@ -68,7 +68,7 @@ class SplitWatermarks:
     checked_at: float | None = None
     time: int = MIN_EVENT_TIME
     paused: frozenset[str] = frozenset()
-    """Splits that are not read now, so that their silence says nothing."""
+    """Splits that are not read now, so they are not idle although they have no rows."""
     ignored: frozenset[str] = frozenset()
     """Splits that do not hold back the watermark."""
     clock_times: Mapping[str, int] = field(default_factory=dict)

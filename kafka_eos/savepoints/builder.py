@@ -84,7 +84,7 @@ class SavepointBuilder:
         self._opened(operator, state)[state].delete(key)
 
     def drop(self, operator: str) -> None:
-        """Leave out all state of an operator that the base has, and all edits of it so far.
+        """Drop an operator: its state in the base, and all edits of it so far.
 
         A join whose table was read already cannot start without its state: bootstrap it, or the start is refused.
         """
@@ -95,7 +95,7 @@ class SavepointBuilder:
         self._dropped.add(operator)
 
     def retain(self, operator: str, keep: Callable[[Any], bool]) -> None:
-        """Leave out the state of all keys of an operator but those for which ``keep`` returns true."""
+        """Keep only the state of the keys for which ``keep`` returns true."""
         self._kept[operator] = keep
 
     def bootstrap(

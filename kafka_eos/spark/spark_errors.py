@@ -14,7 +14,7 @@ from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.errors import ConfigError, Fatal, RestartFromCheckpoint
 
 SPARKS = (PySparkException, Py4JError, OSError)
-"""What a call to Spark may raise; OSError if its JVM is gone."""
+"""Errors that a call to Spark may raise; OSError if its JVM is gone."""
 
 _SESSION_ENDED = "the Spark session has ended. Nothing is lost: start again, and the job resumes from its last epoch"
 _CAUSES = 600
@@ -31,7 +31,7 @@ _ENVIRONMENT = {
     ),
     "Cannot run program": "executors cannot start Python: set PYSPARK_PYTHON to a Python that exists on every machine",
 }
-"""What a cluster that is not set up says, and what to do about it."""
+"""Error classes of a cluster that is not set up, with the remedy for each."""
 
 
 def translate_error(error: Exception) -> Exception:

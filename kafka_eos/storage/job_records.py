@@ -114,7 +114,7 @@ class Receipt(StoredRecord, frozen=True, kw_only=True):
     epoch: int
     term: int
     created_at: int
-    """Milliseconds since the Unix epoch. ``term`` is the manifest's term, also if a later term finished the epoch."""
+    """Milliseconds since the Unix epoch. ``term`` is the manifest's term, even if a later term finished the epoch."""
     outcomes: tuple[CommitOutcome, ...]
 
     @property

@@ -127,7 +127,7 @@ class ProvenanceFile:
     epoch: Epoch
     """The epoch that recorded it. The epoch that committed it is this one or a later one."""
     size: int
-    """In bytes."""
+    """The size in bytes."""
     sha256: str
 
 
@@ -139,7 +139,7 @@ class ProvenancePack:
     last: Epoch
     """The epochs of the oldest and of the newest file in it."""
     size: int
-    """In bytes, uncompressed."""
+    """The uncompressed size in bytes."""
     sha256: str
     """SHA-256 of the uncompressed bytes."""
 

@@ -16,7 +16,7 @@ from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.remote_storage import BlobStore, RemoteStorage
 
 _MARKS = (paths.TERMS, paths.MANIFESTS)
-"""Directories of which one is not empty if the job was ever started."""
+"""Directories; at least one is not empty if the job was ever started."""
 
 
 def open_storage(where: str | Path) -> JobStorage:

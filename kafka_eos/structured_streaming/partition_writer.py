@@ -225,7 +225,7 @@ class WorkerProducers:
 
 
 _outlets: dict[str, WorkerProducers] = {}
-"""By job. A worker process runs one task at a time."""
+"""Producers by job. A worker process runs one task at a time."""
 
 
 def _find_producers(assignment: BatchSpec) -> WorkerProducers:

@@ -215,7 +215,7 @@ def _ours(name: str) -> str:
 
 
 _MANAGERS: Final = ("FileContextBasedCheckpointFileManager",)
-"""Those that leave it to the file system to refuse a name that is taken."""
+"""Checkpoint file managers that rely on the file system to refuse a name that exists."""
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "wasb", "wasbs"})
 """Spark looks whether a name is taken there, and writes then: two writers may both get it."""
 _JVM_ENDS: Final = 30.0

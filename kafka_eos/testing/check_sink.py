@@ -271,7 +271,7 @@ def _own_term(trial: SinkHarness) -> None:
 
 
 def _other_jobs(trial: SinkHarness) -> None:
-    """abort_leftovers spares other jobs, also one whose name begins with this job's name; their output is theirs."""
+    """Check that abort_leftovers spares other jobs, even one whose name begins with this job's name."""
     others = [f"{trial.job}-2", f"{trial.job}-1-1-0-out", f"{trial.job}2"]
     prepared = [trial.prepare(trial.writer(job=job), epoch_id(1), 2 * n, 2 * n + 2) for n, job in enumerate(others)]
     trial.prepare(trial.writer(), epoch_id(1), 6, 8)

@@ -24,7 +24,7 @@ from kafka_eos.plan.function_wrapping import wrap_functions
 from kafka_eos.runtime.operators.branch_copies import are_immutable
 
 _FIRST_CHECKED: Final = {"step": 1, "merge": 1, "add": 1}
-"""By the role of a function, the first argument that it must not change; 0 for the others."""
+"""By the role of a function: the index of the first argument that it must not change; 0 for other roles."""
 _MAX_SHOWN: Final = 200
 
 

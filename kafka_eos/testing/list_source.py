@@ -1,4 +1,4 @@
-"""ListSource: values at hand, read like a topic: splits, positions, replay.
+"""ListSource: values in memory, read like a topic, with splits, positions and replay.
 
 A position is the index of the next value in its split. Rule: the values are never changed, so that every
 position stays readable.

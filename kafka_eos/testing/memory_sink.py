@@ -154,7 +154,7 @@ class MemorySink(Sink[Any]):
             return [*names, *(f"open rows of {job}, term {portion.job.term}" for portion in lost)]
 
     def register(self, job: str, identity: JobIdentity | None) -> IncarnationState:
-        """Leave the marker of an incarnation and return what it says."""
+        """Register an incarnation and return its state."""
         return self._registrations.setdefault((job, identity), IncarnationState.ENDED)
 
     def retire(self, job: str, identity: JobIdentity | None) -> None:

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def subtract(rows: Iterable[T], others: Iterable[T]) -> list[T]:
-    """Return the rows without the others; equal rows are counted."""
+    """Return the rows without the others, as multisets: each of the others removes one equal row."""
     left, kept = list(others), list[T]()
     for row in rows:
         if row in left:

@@ -179,7 +179,7 @@ def _read(source: SourceNode, given: Sequence[Any], start: int, reject: _Reject)
     items = [item if isinstance(item, TimestampedValue | RawRecord) else TimestampedValue(item, -1) for item in given]
     if not isinstance(source.source, AuditableSource):
         if any(isinstance(item, RawRecord) for item in items):
-            raise PlanError(f"source {source.name!r} has no codec, so it takes values and Timed, no RawRecord")
+            raise PlanError(f"source {source.name!r} has no codec: pass values or TimestampedValue, not RawRecord")
         values = [item.value for item in items]
         times = [item.timestamp for item in items if isinstance(item, TimestampedValue)]
         return Batch(values, range(len(values)), ListOrigin(source.name, source.name, 0, start, values, times))

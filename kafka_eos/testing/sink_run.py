@@ -41,7 +41,7 @@ from kafka_eos.testing.sink_schedules import (
 )
 
 ReaderView: TypeAlias = Callable[[Sequence[Json]], Sequence[Json]]
-"""What readers see of rows that were written in this order."""
+"""Returns the rows that readers see, from rows that were written in this order."""
 
 _WORKERS: Final[Sequence[Sequence[int]]] = ((0,), (0, 0), (0, 1))
 """One writer; two in one worker; two in two workers."""

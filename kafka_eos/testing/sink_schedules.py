@@ -144,7 +144,7 @@ class JobModel:
         self.term = 1
         self.manifests: list[DecidedEpoch] = []
         self.visible: list[list[int]] = [[] for _ in workers]
-        """What readers see now, by writer; undefined after a commit that was cut short."""
+        """The rows that readers see now, by writer; undefined after an interrupted commit."""
         self.cut_short = False
         self.asleep = False
         """Whether the workers of an older term may wake up."""
@@ -255,7 +255,7 @@ class JobModel:
         return unfinished
 
     def wake(self) -> range:
-        """Returns a row that they may still write: one that is free, if there is one."""
+        """Wake the workers of an older term; return a row that they may still write."""
         self.asleep = False
         row = min(self._written, self._rows - 1)
         return range(row, row + 1)
@@ -264,14 +264,14 @@ class JobModel:
 
     @property
     def oldest_open(self) -> int:
-        """The row that was written first of all whose epoch is not committed; as many rows as there are if none is."""
+        """Return the first row whose epoch is not committed; the number of rows if all are committed."""
         open_ = [row for rows in self._open for row in rows]
         sealed = [row for output in self._output for rows in output.values() for row in rows]
         return min([*open_, *sealed], default=self._rows)
 
     @property
     def _triggered(self) -> int:
-        """The newest epoch to whose barrier a writer has come."""
+        """Return the newest epoch whose barrier has reached a writer."""
         return max(self._sealed)
 
     @property

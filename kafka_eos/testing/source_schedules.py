@@ -96,7 +96,7 @@ class _Job:
         self._abandoned: list[Reader[Any]] = []
         """Readers of lost workers, which may still run."""
         self._committed: list[_Epoch] = []
-        """Epochs that are committed. A supervisor that was frozen may tell the source of one later."""
+        """Committed epochs. A frozen supervisor may notify the source of one later."""
         self._term = 0
         self._next = 1
         self._pending: _Epoch | None = None
@@ -106,13 +106,13 @@ class _Job:
         """All rows of the input by split: a schedule returns each of them, in this order."""
         self._look_at_the_rows()
         self._known: dict[SplitId, Position] = dict(self._first)
-        """What the supervisor knows: the positions of the newest decided epoch, and splits that were found since."""
+        """The supervisor's positions: those of the newest decided epoch, and splits that were found since."""
         self._decided = _Epoch(_id(0, 1), dict(self._first), dict.fromkeys(self._first, 0))
         self._committing: _Epoch | None = None
-        """The decided epoch of which the source has not been notified."""
+        """The decided epoch about which the source has not been notified."""
         self._read: dict[SplitId, int] = {}
         self._settled: dict[SplitId, int] = {}
-        """How many rows each split had before the input grew; empty until then. Readers need not know of the others."""
+        """The number of rows of each split before the input grew; empty until then. Readers need not see later rows."""
 
     # ------------------------------------------------------------ steps
 

@@ -533,7 +533,7 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
         ({"table": "Total"}, r"sqlite:.* has no table Total with columns account, total .*no such table"),
         ({"columns": {"account": "TEXT", "amount": "TEXT"}}, r"no such column: totals\.amount"),
         ({"columns": {"account": "TEXT NOT"}}, "refuses to look at totals"),
-        ({"columns": {}}, "needs to know its columns"),
+        ({"columns": {}}, "columns must not be empty"),
         ({"columns": {"kafka_eos_n": "TEXT"}}, "the column name kafka_eos_n is reserved"),
         ({"key": "user"}, r"key: user is not a column of the sink \(they are account, total\)"),
         ({"key": ("account", "account")}, "a column is named twice"),

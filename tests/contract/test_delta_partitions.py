@@ -150,7 +150,7 @@ def test_a_partition_that_no_writer_has_named_is_refused(tmp_path: Path, place: 
     forged = {**committable.payload, "partition": place}
 
     assert LakeCommittable.read(committable.payload).payload() == committable.payload
-    with pytest.raises(CorruptCheckpoint, match="not a committable of a table of a lake"):
+    with pytest.raises(CorruptCheckpoint, match="not a committable of a lake table"):
         made(tmp_path / "sales").committer(JOB).probe(replace(committable, payload=forged))
 
 

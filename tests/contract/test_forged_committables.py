@@ -167,7 +167,7 @@ def test_output_of_another_incarnation_or_of_a_later_epoch_is_not_committed(worl
     for forged in ({"epoch": orders.epoch - 1}, {"term": orders.term - 1}):
         storage.delete(orders.name)
         older = msgspec.structs.replace(orders, **forged)
-        with pytest.raises(CorruptCheckpoint, match="names output that is not of it"):
+        with pytest.raises(CorruptCheckpoint, match="names output of another owner"):
             world.open[-1].epochs.decide(older.id, EpochContents({"numbers": {}}, (), orders.committables))
 
     assert world.statuses(orders) == {CommitStatus.PREPARED}

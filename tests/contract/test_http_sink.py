@@ -368,7 +368,7 @@ def test_a_stretch_of_sending_ends_with_how_far_it_is(kit: Kit, monkeypatch: pyt
     sink = kit.sink()
     committable = kit.prepared(sink, 1, 2)
     with committer_of(sink) as committer:
-        with pytest.raises(Retryable, match="1 of 2 rows of epoch .* are sent to"):
+        with pytest.raises(Retryable, match="sent 1 of 2 rows of epoch .*; retrying"):
             committer.commit_all(permit(), [committable])
         committer.commit_all(permit(), [committable])
 

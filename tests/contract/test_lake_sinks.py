@@ -467,7 +467,7 @@ def test_a_payload_from_elsewhere_is_refused(lake_job: LakeJob, change: dict[str
     (committable,) = lake_job.prepared(1, 1, [1])
     forged: Committable = replace(committable, payload={**committable.payload, **change})  # type: ignore[dict-item]
 
-    with pytest.raises(CorruptCheckpoint, match="not a committable of a table of a lake"):
+    with pytest.raises(CorruptCheckpoint, match="not a committable of a lake table"):
         committer.probe(forged)
 
 

@@ -253,5 +253,5 @@ def test_two_columns_of_one_name_stop_the_job(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
 
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read after row 0: .*two columns have one name: a, a"):
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read after row 0: .*have the same name: a, a"):
         read_all(FileSource(tmp_path, format="parquet"))

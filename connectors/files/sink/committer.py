@@ -279,10 +279,10 @@ def _detail(status: CommitStatus, facts: DirectoryEvidence, directory: Path, sta
     staged, final = directory / part.staged, directory / staged_file.final_name
     match status:
         case CommitStatus.PREPARED:
-            return f"{staged} is there"
+            return f"{staged} exists"
         case CommitStatus.COMMITTED:
             return (
-                f"{final} is there"
+                f"{final} exists"
                 if facts.final is ContentState.RIGHT
                 else f"{final} was committed and then moved away by a reader"
             )

@@ -207,7 +207,7 @@ class UploadCommitter(SupportsRegistration, Committer):
             parts = self._bucket.list_parts(staged_file.name, staged_file.upload)
         upload_tag = self._bucket.read_upload_tag(staged_file.name)
         if upload_tag == staged_file.upload_tag:
-            return Probe(CommitStatus.COMMITTED, f"{where} is there")
+            return Probe(CommitStatus.COMMITTED, f"{where} exists")
         if parts is not None:
             return self._open(staged_file, parts, upload_tag)
         committed = self._bucket.read_upload_tag(staged_file.part.build_hidden_name(PartState.COMMITTED)) is not None

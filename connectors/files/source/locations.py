@@ -25,7 +25,7 @@ Reads: TypeAlias = Callable[[str], bool]
 """A predicate: whether the file of that name belongs to the source."""
 _HIDDEN = (".", "_")
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Without waiting: a pipe that takes the place of a file has no end."""
+"""Flags of an open that never waits: a pipe that replaced a file has no end."""
 _SECOND = 10**9
 _ROOT = 0
 
@@ -98,8 +98,8 @@ class SourceDirectory:
             target.st_uid, os.geteuid(), _ROOT, self._path.stat().st_uid
         ):  # fmt: skip
             raise ConfigError(
-                f"{path} is a link that user {link.st_uid} has made to a file of user {target.st_uid}, which the job "
-                "may read and the other user perhaps not. Remove it, or copy the file into the directory"
+                f"{path} is a link of user {link.st_uid} to a file of user {target.st_uid}. It is not followed: "
+                "its owner may lack the permission to read the file. Remove it, or copy the file into the directory"
             )
 
     def has(self, name: str) -> bool:
@@ -110,7 +110,7 @@ class SourceDirectory:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        """Yield a link to the open file, which stays the same file whatever takes its place in the directory."""
+        """Yield a link to the open file. It stays the same file if another one replaces it in the directory."""
         with ExitStack() as held:
             file = self._open(name, held)
             if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -121,9 +121,9 @@ class SourceDirectory:
             yield path
 
     def _open(self, name: str, held: ExitStack) -> int:
-        """Return the descriptor of a file. Links of other users are not followed, also if they are new.
+        """Open a file and return its descriptor. A link of another user is not followed.
 
-        A name is looked up once. So the link that is followed is the one that was checked.
+        Each name is looked up once, so a link cannot be replaced between the check and the opening.
         """
         at = _keep(os.open(self._path, _OPEN), held)
         path = self._path

@@ -31,7 +31,7 @@ def parquet_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> 
             return
         names = columns.select(file.schema_arrow.names)
         if len(set(names)) < len(names):
-            raise ValueError(f"two columns have one name: {', '.join(names)}")
+            raise ValueError(f"two columns have the same name: {', '.join(names)}")
         in_96_bits = _in_96_bits(file, names)
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows

@@ -115,7 +115,9 @@ class FileReader(Reader[Any]):
         try:
             decode = self._reading.decoder(self._levels.columns(name))
         except ValueError as error:
-            raise ConfigError(f"{self._path(name)} cannot be read: its directory is no {error}. Move it") from None
+            raise ConfigError(
+                f"{self._path(name)} cannot be read: its directory does not fit the type: {error}. Move the file"
+            ) from None
         with ExitStack() as opened, map_errors(RestartFromCheckpoint, f"open {self._path(name)}"):
             path = opened.enter_context(self._place.opened(name))
             return _OpenFile(split, self._reading.rows(path, at.row), decode, opened.pop_all())

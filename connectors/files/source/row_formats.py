@@ -141,7 +141,7 @@ def _csv(largest: int, columns: TypeColumns, path: Path, first: int) -> Generato
         strict_rows = csv_rows(text, largest)
         names: Sequence[str] = next(strict_rows, [])
         if len(set(names)) < len(names):
-            raise ValueError(f"two columns have one name: {', '.join(names)}")
+            raise ValueError(f"two columns have the same name: {', '.join(names)}")
         if names:
             expect_few(names)
             rows = islice(_cross_check(_cells(path, names, largest), strict_rows), first, None)

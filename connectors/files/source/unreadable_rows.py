@@ -16,7 +16,7 @@ from kafka_eos.connectors._shared.plain_rows import columns_taken
 from kafka_eos.core.limits import LIMITS
 
 _MOST_COLUMNS: Final = 20_000
-"""pyarrow takes a time that grows with the square of the number: seconds for so many."""
+"""The limit on columns. The time of pyarrow grows with the square of their number: this many take seconds."""
 _SHOWN: Final = 50
 """Columns in a message."""
 

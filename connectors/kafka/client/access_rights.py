@@ -39,7 +39,7 @@ _REFUSED: Final = {29: ResourceType.TOPIC, 30: ResourceType.GROUP, 53: ResourceT
 """Resource types that the user may not use, by error code."""
 _NOT_TOLD: Final = -(1 << 31)
 _OF_A_LIFE: Final = re.compile(r"([^.]+\.)[0-9a-f]{12}(\..*)?|([^.]+\.)[0-9]+\.[0-9]+\.[0-9]+")
-"""Names that a job generates, of which it has many: it needs a permission for their common prefix."""
+"""Names that a job generates in large numbers: it needs one permission for their common prefix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 
 _M, _SEED, _PRIME, _OFFSET = 0x5BD1E995, 0x9747B28C, 0x01000193, 0x811C9DC5
 _LANE: Final = 8
-"""Bytes per number, of which the first four contain it."""
+"""Bytes per number; the first four contain it."""
 
 Hash = Callable[[Sequence[bytes]], Sequence[int]]
 """Returns a number per key; the partition is that number modulo the number of partitions."""

@@ -74,7 +74,7 @@ class _ProducerEvents:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
         self.refusing_topics: set[str] = set()
-        """The topics of which a broker has refused a record."""
+        """Topics for which a broker has refused a record."""
         self.refused = ""
         """The reason for which a broker has rejected this client's login, or ""."""
         self.purged = False

@@ -332,7 +332,7 @@ class AtLeastOnceWriter(Writer[T]):
         return bool(failures)
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
-        """Flush now, not later: rows of the next epoch share the producer, which would never be empty."""
+        """Flush at the barrier. Later the producer also holds rows of the next epoch, and would never be empty."""
         producer = self._producer
         if producer is not None:
             hit("sink.flush.before")

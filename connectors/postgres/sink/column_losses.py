@@ -186,10 +186,10 @@ _RETURNED: Final = {
     "timestamp without time zone": "a datetime without a zone",
     "timestamp with time zone": "a datetime with a zone",
 }
-"""What columns return if the name of the class does not tell it."""
+"""The classes that columns return, for columns whose description needs more than the class name."""
 _Describe = Callable[[ColumnLosses, Any], str]
 _Type = tuple[_Describe, tuple[type, ...], tuple[type, ...]]
-"""What is examined in a value, the classes that the column returns, and those of them that it may change."""
+"""The check of a value, the classes that the column returns, and those of them that it may change."""
 _OTHER: Final[_Type] = (_nothing, (), ())
 _BY_TYPE: Final[Mapping[str, _Type]] = {
     "boolean": (_nothing, (bool,), ()),

@@ -164,7 +164,7 @@ class TableInfo:
 
     @property
     def types(self) -> dict[str, str]:
-        """Return the SQL types of the columns whose values the server's own types hold."""
+        """Return the SQL types of columns that have a built-in type."""
         return {column.name: column.stored for column in self.columns if column.stored is not None}
 
     def computed_from(self, columns: Sequence[str]) -> list[tuple[TableColumn, str]]:

@@ -82,7 +82,7 @@ def repository() -> str:
     found = os.environ.get(VARIABLE) or _mirror(Path.home() / ".m2" / "settings.xml") or _central()
     if not found:
         raise ConfigError(
-            f"no Maven repository is known here. Set {VARIABLE} to the URL of Maven Central, or "
+            f"no Maven repository is configured. Set {VARIABLE} to the URL of Maven Central, or "
             "of a mirror. Or install Maven, or run pip install 'kafka-eos[spark]', whose default "
             "repository is then used"
         )

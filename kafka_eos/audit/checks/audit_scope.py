@@ -35,7 +35,7 @@ class Scope:
     """The data to scan, and the data to compare it with."""
 
     app: str
-    """Where workers find the user's file, as ``AppRef.parse`` reads it."""
+    """The reference by which Spark's tasks find the user's file, as ``AppRef.parse`` reads it."""
     subject: Subject
     cut: Cut
     ledger: Ledger
@@ -52,7 +52,7 @@ class Scope:
     strict: bool = True
     """No epoch processed input that lies behind its barrier."""
     provenance: Files = field(default_factory=dict)
-    """Of outputs that do not say themselves where they come from."""
+    """Provenance files of outputs without a provenance header."""
     windows: JudgeableWindows = field(default_factory=JudgeableWindows)
     ruled: BroadcastSinks = field(default_factory=BroadcastSinks)
     other_code: OtherCode | None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _READ: Final = "sink string, topic string, offset long, key binary, value binary"
 _AT_ONCE: Final = 4096
 _GONE: Final = "null"
-"""What ``reads.preview`` shows of a value that is none; a row's begins with a bracket."""
+"""The text that ``reads.preview`` shows for None. The text of a row begins with a bracket."""
 
 
 def rows(spark: SparkSession, tables: Sequence[DatabaseTable], app: str, workers: int) -> list[DataFrame]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _LANE = 0
-"""Of every dead letter."""
+"""The lane of every dead letter."""
 
 
 def answered(pairs: DataFrame, letters: Sequence[str], timers: Collection[str] = ()) -> DataFrame:

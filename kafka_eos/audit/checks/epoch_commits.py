@@ -16,9 +16,9 @@ from kafka_eos.core.ids import EpochId
 from kafka_eos.storage.object_names import manifest_name
 
 Seen = Mapping[str, tuple[int, Violation]]
-"""By sink, how many outputs of an epoch, and the first of them."""
+"""By sink: the number of outputs of an epoch, and the first of them."""
 ByEpoch = Mapping[EpochId | None, Seen]
-"""None for records without provenance."""
+"""Outputs by epoch; None is the epoch of records without provenance."""
 
 _NONE = Violation("-", -1, -1, "")
 
@@ -77,7 +77,7 @@ class Counts:
 
     recorded: Mapping[EpochId, RecordedCounts]
     sinks: frozenset[str]
-    """Whose outputs tell their epoch."""
+    """Sinks whose outputs name their epoch."""
     others: frozenset[str]
     """The plan's other sinks."""
 

@@ -41,7 +41,7 @@ class ObservedTables:
         self.marked, self.unmarked = [s for s in sinks if s.marked], [s for s in sinks if not s.marked]
         """Sinks whose outputs say where they come from, and the others."""
         self.replaced = [table.node for table in scope.subject.tables if table.keyed]
-        """Sinks in which a row takes the place of the one before with its key."""
+        """Sinks in which a row replaces the previous row of its key."""
 
     def close(self) -> None:
         for table in self._held:

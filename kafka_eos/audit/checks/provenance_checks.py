@@ -26,7 +26,7 @@ from kafka_eos.audit.tables.plan_cut import refuser_of
 AT = ("topic", "partition", "offset")
 _BY_NUMBER = ("series", "sink")
 _OF_A_KEY = (*_BY_NUMBER, "grp_text")
-"""With its text, as two keys may share a number."""
+"""The columns of a key, with its text, because two keys may share a number."""
 _COLUMNS = frozenset({
     "copy", "id", "epoch", "term", "sink", "preview", "e_preview", "update", "e_update", "before", "grp_text", "home",
     "written_id", "read_id", "x.preview", "y.e_preview", "time", "e_time", "file_epoch", "first", "end",

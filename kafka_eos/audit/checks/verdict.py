@@ -162,7 +162,7 @@ class UncomparedOutput:
     outputs: int | None = None
     """Number of these outputs; None means all."""
     claims: tuple[OutputClaim, ...] = ()
-    """What a PASS would claim of them."""
+    """The claims that a PASS would make about the outputs."""
 
     def __str__(self) -> str:
         of = "" if self.outputs is None else f"{self.outputs} output{'s' if self.outputs > 1 else ''} of "
@@ -217,7 +217,7 @@ class Observations:
     keys: int = 0
     """Keys with an update number."""
     committed_epochs: int | None = 0
-    """None where topics are audited, not a job."""
+    """The number of committed epochs; None in an audit of topics."""
     kills: int = 0
     restarts: int = 0
     evidence: Mapping[AnyCheck, Evidence | SkippedCheck] = field(default_factory=dict)
@@ -234,13 +234,13 @@ class Observations:
     without_interval: int = 0
     """Visible outputs of committed epochs whose input interval is unknown."""
     uncounted: int = 0
-    """Epochs of which only the sum of the outputs of all sinks is known."""
+    """The number of epochs for which only the sum over all sinks is known."""
     before_savepoint: int = 0
     """Visible records that the job wrote before it started from a savepoint."""
     left_out: Sequence[str] = ()
-    """What was not judged, or left out of the comparison by the user, for the headline."""
+    """Notes for the headline: records that were not judged, or that the user excluded."""
     notes: Sequence[str] = ()
-    """How the comparison was made, where that limits what it proves."""
+    """Notes about the comparison, where it limits what the verdict proves."""
     state: StateFacts | None = None
     """Set for an audit of state, which checks no outputs."""
 

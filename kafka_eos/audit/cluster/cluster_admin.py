@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_MS = 20_000
-"""Of one request to a broker."""
+"""The timeout of one request to a broker."""
 _REQUEST_SECONDS = 30
 _POLL_SECONDS = 0.5
 _OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PreparedTransaction")

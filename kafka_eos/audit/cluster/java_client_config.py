@@ -17,7 +17,7 @@ from kafka_eos.core.errors import ConfigError
 _OAUTH: Final = "sasl.oauthbearer."
 _TOKEN_FILE: Final = f"{_OAUTH}token{FROM_FILE}"
 _OF_PROVIDER: Final = {f"{_OAUTH}client.id": "clientId", f"{_OAUTH}client.secret": "clientSecret"}
-"""What a provider must be told, with the names of Java's login module."""
+"""The settings of a token provider, with their names in Java's login module."""
 _FOLLOWED: Final = frozenset(
     {
         "sasl.mechanism",

@@ -50,7 +50,7 @@ _SQL = {
     # Kafka is not among these: through the older interface each of its records is converted twice more.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
-"""What makes an audit fast, in any session."""
+"""Settings of Spark SQL that make an audit fast, in any session."""
 MANY_RECORDS: Final = 2_000_000
 """Records that are worth a session for minutes of work."""
 _LOGGING = "-Dlog4j2.configurationFile="

@@ -28,15 +28,15 @@ class Topic:
     bootstrap: str
     config: Mapping[str, Any]
     marked: bool = True
-    """Its records carry their provenance."""
+    """Whether its records carry their provenance."""
     letters: bool = False
-    """Its records are dead letters."""
+    """Whether its records are dead letters."""
     partitioner: str | None = None
-    """How its sink's client chooses partitions, as librdkafka names it; None if unknown."""
+    """The partitioner of the sink's client, by librdkafka's name; None if unknown."""
     several: bool = False
-    """Its source reads others, too."""
+    """Whether its source reads other topics, too."""
     earlier: tuple[tuple[int, str | None], ...] = ()
-    """How it chose them before, where that was another way: up to which epoch, in their order."""
+    """Earlier partitioners, each with the last epoch that used it, in order."""
 
     @property
     def stream(self) -> str:
@@ -75,7 +75,7 @@ class DatabaseTable:
 
 
 Place: TypeAlias = Topic | Directory | DatabaseTable
-"""Where a sink's outputs are."""
+"""The target that holds a sink's outputs."""
 
 
 @dataclass(frozen=True)

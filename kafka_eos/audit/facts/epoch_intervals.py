@@ -20,7 +20,7 @@ Offsets = dict[str, dict[int, int]]
 
 
 Spans = dict[str, dict[int, list[int]]]
-"""By stream and partition: where each span of input ends (exclusive), as many for every partition."""
+"""By stream and partition: the exclusive end of each span of input. Each partition has the same number of spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def intervals(entries: Iterable[LedgerEntry], successor: bool) -> Iterator[Inter
     ``successor``: the job began with a savepoint, so its partitions were read before its first epoch.
     """
     open_: dict[tuple[str, int], int] = {}
-    """By stream and partition where what was under way at the end of the last epoch begins."""
+    """By stream and partition: the first offset of the rows that were in flight at the end of the last epoch."""
     before: LedgerEntry | None = None
     for entry in entries:
         known = _begun(entry, before, successor)
@@ -69,7 +69,7 @@ def first_ends(sources: Mapping[str, Positions]) -> Offsets:
 
 
 def spans(entries: Iterable[LedgerEntry]) -> Spans:
-    """The input cut where an epoch ended with nothing under way: what lies before has been processed before the rest.
+    """The input, cut where an epoch ended without in-flight rows: what lies before has been processed before the rest.
 
     An offset belongs to the first span that ends behind it, or to one more behind the last. ``entries``: in the order
     of epochs. An end that lies behind a later one is none: the job has gone back, to a savepoint say.

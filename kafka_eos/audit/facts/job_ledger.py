@@ -69,14 +69,14 @@ class Ledger:
     unfinished: EpochId | None
     """A decided epoch without evidence of its commit, newer than ``newest``."""
     positions: Offsets
-    """Where ``newest`` stopped reading."""
+    """The positions at which ``newest`` stopped reading."""
     start: Offsets | None
-    """Where the job's first start began; None if nothing tells any more."""
+    """The positions of the job's first start; None if they are no longer known."""
     committed: frozenset[EpochId]
     records: Mapping[EpochId, RecordedCounts]
-    """Only of epochs of which the ledger or the history tells; the history tells no sinks."""
+    """Counts of the epochs in the ledger or the history. The history does not distinguish sinks."""
     entries: Mapping[EpochId, LedgerEntry] = field(repr=False, default_factory=LedgerEntries)
-    """What the job knew at each commit, in the order of epochs; of those before the ledger only what is stored."""
+    """The facts recorded at each commit, in the order of epochs. For epochs before the ledger: only what is stored."""
     written: frozenset[EpochId] = frozenset()
     """Epochs with a line in the ledger."""
     altered: Mapping[EpochId, str] = field(default_factory=dict)
@@ -199,9 +199,9 @@ class LedgerContents:
     """The contents of a job's ledger, for an audit that has its topics and not its pipeline."""
 
     provenance: Mapping[str, Sequence[NamedProvenance]]
-    """As ``Ledger.provenance``."""
+    """The same as ``Ledger.provenance``."""
     regimes: Mapping[str, tuple[Regime, ...]]
-    """As ``Ledger.regimes``."""
+    """The same as ``Ledger.regimes``."""
 
 
 def told_at(place: str) -> LedgerContents:

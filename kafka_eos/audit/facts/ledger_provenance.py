@@ -51,9 +51,9 @@ clusters may share their numbers."""
 
 _END: Final = 1 << 62
 _TRANSACTIONS: Final = 256
-"""That are kept in memory, deflated: more than may be under way in one partition."""
+"""The number of transactions kept in memory, deflated: more than may be open in one partition."""
 _BLOCKS: Final = 32
-"""Whose texts are kept: some five megabytes each."""
+"""The number of blocks whose texts are kept: some five megabytes each."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 Tick = tuple[float, str]
-"""Where it stands, and what it says."""
+"""The position of a tick, and its label."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Timeline:
     line: str
     commits: list[float]
     marks: list[tuple[str, str, list[float]]]
-    """Of each kind of event: the word for it, its color, and where it happened."""
+    """For each kind of event: its name, its color, and its positions."""
     along: list[Tick]
     up: list[Tick]
     width: float = WIDTH
@@ -94,7 +94,7 @@ class Bars:
 
     bars: list[Bar]
     across: float
-    """How broad a bar is."""
+    """The width of a bar."""
     along: list[Tick]
     up: list[Tick]
     width: float = WIDTH

@@ -35,7 +35,7 @@ class Context:
     began: float = field(default_factory=time.time)
     """Seconds since the Unix epoch."""
     reads: Sequence[Mapping[str, Any]] = ()
-    """What was read, one entry a partition."""
+    """The ranges that were read, one entry per partition."""
     events: Sequence[Mapping[str, Any]] = ()
     """The job's history."""
     spark: str = "not started"

@@ -41,12 +41,12 @@ class StateScope:
     compared: ComparisonTables
     checkpoint: Checkpoint
     handles: int
-    """How many the checkpoint has."""
+    """The number of state handles in the checkpoint."""
     savepoint: str | None
-    """Where the state is that the recompute begins with; None for none."""
+    """The location of the state with which the recompute begins; None if it begins without state."""
     form: Form
     described: Mapping[Name, Mapping[str, Json]]
-    """How the stored states are described."""
+    """The stored descriptions of the states."""
 
 
 @dataclass(frozen=True)

@@ -37,17 +37,17 @@ class Recompute:
     sinks: frozenset[str]
     """Audited sinks."""
     streams: int
-    """How many input partitions hold records."""
+    """The number of input partitions with records."""
     savepoint: str | None
-    """Where the state is that it begins with; None for none."""
+    """The location of the state with which the recompute begins; None if it begins without state."""
     unmarked: tuple[str, ...]
-    """Those of them whose outputs carry no provenance."""
+    """Sinks of these whose outputs have no provenance."""
     spans: Spans
-    """Where the input is cut, by the ledger; for outputs that sum up an epoch."""
+    """The ends of epochs in the input, by the ledger, for outputs that sum up an epoch."""
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
     rounded: frozenset[str] = frozenset()
-    """Sinks of which floats are compared by themselves, see ``sums``."""
+    """Sinks whose floats are compared separately, see ``sums``."""
 
     def expected(
         self, records: DataFrame, visible: DataFrame, more_outputs: Sequence[DataFrame] = ()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RANDOM = "random"
 """The partitioner that looks at no key."""
 _ENOUGH = 10_000
-"""Records of an epoch: no number of partitions suits so many by chance."""
+"""Records per epoch with which no wrong number of partitions fits by chance."""
 
 
 def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | None:
@@ -48,11 +48,11 @@ class PartitionPlacement:
     """The distribution of a sink's records over the partitions of its topic."""
 
     partitioner: str | None
-    """What its client goes by now."""
+    """The partitioner that its client uses now."""
     now: int
     """Partitions that there are."""
     regimes: tuple[Regime, ...] = ()
-    """What the ledger tells of the epochs that wrote the records."""
+    """The ledger's facts about the epochs that wrote the records."""
 
     @property
     def is_told(self) -> bool:

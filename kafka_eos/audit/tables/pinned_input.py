@@ -64,7 +64,7 @@ class PinnedInput:
             cluster.close()
 
     def obstacles(self, seconds: float) -> list[str]:
-        """Wait until nothing is in flight, and pin the offsets. Return the reasons why they are no sound base."""
+        """Wait until nothing is in flight, and pin the offsets. Return the reasons why they do not allow a verdict."""
         if busy := self._settle(seconds):
             return busy
         self.beginning = beginning(self._ledger)

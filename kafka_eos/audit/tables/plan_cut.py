@@ -58,13 +58,13 @@ class Cut:
     """
 
     plan: Plan
-    """With every fold in one phase."""
+    """The plan with every fold in one phase."""
     whole: Plan
-    """As the job runs it: what outputs call themselves comes from there."""
+    """The plan as the job runs it. It determines the provenance of outputs."""
     stages: tuple[str, ...]
     serial: bool
     parallelism: int = 1
-    """How many workers the job had; several, if not always as many."""
+    """The number of workers of the job; more than one if it has changed."""
 
     @cached_property
     def below(self) -> frozenset[str]:

@@ -42,7 +42,7 @@ _CREATE_TIME = 0
 """The type of a timestamp that the producer gave; the other one is the broker's."""
 ENVELOPE = r'(?s)^\{"provenance":"([^"]*)","value":(.*)\}\z'
 PREVIEW = 60
-"""How many bytes of a value are carried along, to show in findings."""
+"""The number of bytes of a value that findings show."""
 
 
 def read(

@@ -19,7 +19,7 @@ from kafka_eos.core.errors import ConfigError
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql",
          "expect", "input_bootstrap")  # fmt: skip
-"""What an audit that resumes another must ask as that did."""
+"""The options that must be the same in an audit that resumes another one."""
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class _Run:
         self.plans: list[str] = []
         self.vital: tuple[AnyCheck, ...] = ()
         self._placed: Mapping[str, PartitionPlacement] = {}
-        """By topic, how its partitions were chosen, where a ledger tells it."""
+        """The placement of records by topic, for topics with a ledger."""
 
     def facts(self, settle_seconds: float) -> Observations:
         question = self._question
@@ -320,7 +320,7 @@ def _look(question: TopicAuditOptions, expression: str | None) -> str:
 
 
 def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
-    """Return a reason if nothing tells whether some records were lost or duplicated."""
+    """Return a reason if it is unknown whether some records were lost or duplicated."""
     asked = {
         "inputs": (question.inputs, "where", question.where, question.input_id or question.id),
         "outputs": (question.outputs, "output-where", question.output_where, question.id),
@@ -347,7 +347,7 @@ def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tall
 
 
 def _unrelated(question: TopicAuditOptions, ids: IdComparison, seen: tuple[int, int]) -> list[str]:
-    """Return a reason if inputs and outputs have no common id: these are no losses, the expressions differ."""
+    """Return a reason if inputs and outputs have no common id: the expressions differ, and nothing is lost."""
     if ids.shared or not all(seen):
         return []
     return [

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 TERM = r"^\d+\."
-"""Of an attempt."""
+"""The pattern of the term, at the beginning of an attempt."""
 Attempt = tuple[str, str]
 """A topic, and ``term.epoch/source`` of outputs in it."""
 _LOW = (1 << 32) - 1
@@ -46,7 +46,7 @@ class Suspect:
     other: tuple[int, int] | None = None
     """Place and offset of the record that it is compared with."""
     counts: tuple[int, int] = (0, 0)
-    """How often it is there, and how often it should be."""
+    """The actual and the expected number of outputs."""
     home: int | None = None
     """The partition that its key belongs in."""
 
@@ -57,23 +57,23 @@ class Tally:
 
     records: int
     judged: int
-    """Those that are, and are compared; the rest are counterparts only, or left out by a condition."""
+    """Judged records that are compared. The others are counterparts only, or excluded by a condition."""
     sum: int
     xor: int
     first: int
     last: int
     compared: int
-    """Records of which the condition (``where``) holds, judged or not."""
+    """Records for which the condition (``where``) holds, judged or not."""
     unnamed: int
-    """Those of them without an id."""
+    """Compared records without an id."""
     first_unnamed: int | None
     unordered: int
-    """Those with a key and nothing that tells their order."""
+    """Compared records with a key and without an order."""
     ordered: int
     excluded: int
-    """Judged records of which the condition does not hold."""
+    """Judged records for which the condition does not hold."""
     unknown: int
-    """Records of which nobody knows whether it holds."""
+    """Records for which the condition is NULL."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class IdComparison:
     """Findings by the ids of inputs and outputs."""
 
     found: Mapping[Check, Suspects]
-    """What is wrong whatever lies outside of what was read."""
+    """Findings that do not depend on records outside the range that was read."""
     untold: Mapping[Check, Suspects]
     """Ids that may be lost or duplicated, since they also occur outside of the judged range: it is unknown which of
     their inputs and outputs belong together, and counterparts may be outside of what was read."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RECORDS_PER_TASK = 1_000_000
-"""Records that a task reads, and of which it keeps the numbers in memory."""
+"""The number of records per task, which keeps their numbers in memory."""
 COPY = r"^[^/]+/((?:[^/]+/){4}[^/]+)"
 """Of a provenance, which output of which record it is. The update number tells which output of its key, and differs
 where a record was applied twice."""
@@ -278,7 +278,7 @@ def _hash(column: Column) -> Column:
 def _comparable(table: DataFrame, column: Column) -> Column:
     """Return the values of an order in a type that distinguishes adjacent ones: not all 64-bit ids fit into a double.
 
-    Text is a number if it is one, else a time in ISO 8601.
+    Text is read as a number if possible, otherwise as a time in ISO 8601.
     """
     kind = table.select(column).schema[0].dataType
     if isinstance(kind, IntegralType):

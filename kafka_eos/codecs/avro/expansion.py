@@ -27,7 +27,7 @@ class Expansion:
         self._all = list(self._within(schema))
         records = [each for each in self._all if _is_record(each)]
         self._weights: dict[str, tuple[int, int | None]] = {}
-        """Of each record: its values before the first one that takes bytes, and those of its first byte; None if it
+        """For each record: its values before the first one that takes bytes, and those of its first byte; None if it
         takes no bytes."""
         self.levels_per_byte = self._measure({each["name"]: each for each in records})
         """The most levels of nested values that follow each other without a byte between them."""

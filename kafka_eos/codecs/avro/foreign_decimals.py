@@ -15,7 +15,7 @@ from fastavro import _read_py as in_python
 
 _NAME: Final = "decimal-of-its-schema"
 _MOST_DIGITS: Final = 1000
-"""Some databases have as many. Higher powers of ten take too long to compute."""
+"""The limit on digits, which some databases reach. Higher powers of ten take too long to compute."""
 
 
 def with_own_decimals(schema: Any) -> Any:

@@ -22,7 +22,7 @@ from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.core.json_values import Json
 
 _SHALLOW: Final = 1000
-"""So many levels of values are not too deep for the stack."""
+"""A number of levels of values that fits on the stack."""
 
 
 def parse_schema(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:

@@ -36,7 +36,7 @@ class _LogicalTypeFinder:
         self._writer, self._reader = writer, reader
         self._met: set[tuple[int, int]] = set()
         self.plain: dict[int, Any] = {}
-        """Of the writer's schemas with logical types, by address, those that are read as the type below."""
+        """Schemas of the writer, by address, whose logical type is ignored: values are read as the type below it."""
         self.kept: set[int] = set()
 
     def meet(self, writer: Any, reader: Any) -> None:

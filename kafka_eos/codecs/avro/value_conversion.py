@@ -216,4 +216,4 @@ _KINDS: Final[Mapping[str, tuple[type, Callable[[Any], str] | None]]] = {
 
 
 def _unfit(value: Any, kind: str) -> ValueError:
-    return ValueError(f"a {type(value).__name__} is no {kind}: {value!r:.100}")
+    return ValueError(f"a {type(value).__name__} is not a valid {kind}: {value!r:.100}")

@@ -129,7 +129,7 @@ class _SchemaComparison:
         self._here = here
         self._met = set(met)
         self._steps = iter(range(_MOST_STEPS)) if steps is None else steps
-        """So many are left: alternatives within alternatives may take longer than a user waits."""
+        """The remaining steps. Alternatives within alternatives may take longer than a user waits."""
 
     def between(self, there: Schema, here: Schema, at: str) -> Iterator[str]:
         there, here = self._there.resolved(there), self._here.resolved(here)

@@ -34,7 +34,7 @@ _SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
 """The type of value of each compared keyword."""
 _DEEPEST: Final = 100
 _MOST_CHARACTERS: Final = 16 << 20
-"""Of the addresses of all its schemas: each has those of the schemas around it."""
+"""The limit on characters of all addresses in a schema: each address contains those of the schemas around it."""
 
 
 def draft_07(schema: Json) -> Schema:
@@ -183,10 +183,9 @@ def map_schemas(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any
 
 
 def closed(schema: Schema) -> Schema:
-    """Forbid properties that are not named, where the schema names some and does not say whether others are allowed.
+    """Forbid additional properties in objects that name some and do not say whether others are allowed.
 
-    This is true of all data that we write, and a registry then accepts an additional field with a default as
-    compatible.
+    The data that we write has no others, and a registry then accepts a new field with a default as compatible.
     """
 
     def change(each: dict[str, Any]) -> dict[str, Any]:

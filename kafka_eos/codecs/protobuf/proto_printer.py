@@ -42,7 +42,7 @@ class _ProtoPrinter:
             for name in (*_packages(each.package), *_types(each.package, each.message_type, each.enum_type))
         }
         if file.syntax not in ("", "proto2", "proto3"):
-            raise ValueError(f'{file.name} is of an edition: use syntax = "proto3" or "proto2"')
+            raise ValueError(f'{file.name} uses an edition, which is not supported: use syntax = "proto3" or "proto2"')
         if file.extension:
             raise ValueError(f"{file.name} defines extensions, which are not supported")
 

@@ -162,7 +162,7 @@ def _messages_at(file: Any, place: Sequence[int]) -> list[Any]:
     for number in place[1:]:
         found = [nested for outer in found for nested in _nested_at(outer, number)]
     if not found:
-        raise ValueError(f"its schema has no message in place {'.'.join(map(str, place))}")
+        raise ValueError(f"its schema has no message at index {'.'.join(map(str, place))}")
     return found
 
 
@@ -239,4 +239,4 @@ def _read_number(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
-    raise ValueError("it does not begin with the place of a message")
+    raise ValueError("it does not begin with the indexes of a message")

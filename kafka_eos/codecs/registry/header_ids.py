@@ -23,13 +23,13 @@ from kafka_eos.core.records import Headers
 T = TypeVar("T")
 
 IdIn: TypeAlias = Literal["prefix", "header", "apicurio-header"]
-"""Where a record stores the id of its schema."""
+"""The location of the schema id in a record."""
 
 _OF_GUID: Final = b"\x01"
 _GUID: Final = 17
 """Bytes of the magic byte and a globally unique id."""
 _ID: Final = 8
-"""Bytes of an id of Apicurio. Those of Confluent's API have half as many."""
+"""Bytes of an id of Apicurio. Ids of Confluent's API have four."""
 _SHORT: Final = PREFIX - len(MAGIC)
 _BINARY: Final = b"BINARY"
 

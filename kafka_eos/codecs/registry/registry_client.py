@@ -93,7 +93,7 @@ class Registry:
         if "://" not in url:  # it is not shown: it may contain a login
             raise ConfigError("Registry: the address does not name a registry: use one such as https://registry:8081")
         self.url = strip_credentials(url)
-        """For people: without a login."""
+        """The address for messages, without a login."""
         self._config = {**_DEFAULTS, **(config or {}), "url": url}
         self._may_change = any(name.endswith(FROM_FILE) for name in self._config)
         try:
@@ -157,7 +157,7 @@ class Registry:
         raise UnfitValue(f"the schema registry {self.url} cannot return schema {schema_id}: {wrong}")
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
-        """Return a referenced schema, also one that was deleted since: schemas that refer to it are still read."""
+        """Return a referenced schema, even one that was deleted since: schemas that refer to it are still read."""
         with self._answering(f"version {reference.version} of subject {reference.subject!r}") as client:
             found = _known(lambda: client.get_version(reference.subject, reference.version, deleted=True))
             return None if found is None else _kept(found.schema)

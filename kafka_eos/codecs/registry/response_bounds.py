@@ -16,13 +16,13 @@ from kafka_eos._util.connection_deadline import ConnectionDeadline
 _MOST_BYTES: Final = 16 << 20
 """Far more than the largest schema has that a registry accepts."""
 _MOST_SECONDS: Final = 30.0
-"""For a request and its response; the client's own timeout bounds each read only."""
+"""The time limit of a request and its response. The client's own timeout limits each read only."""
 _DEADLINE: Final = "trace"
-"""The extension of a request that is told of its connection."""
+"""The name of the request extension that receives the connection."""
 
 
 class _RequestDeadline:
-    """The deadline of one request, which begins when its connection is there."""
+    """The deadline of one request, which begins when its connection is open."""
 
     def __init__(self) -> None:
         self._of_connection: ConnectionDeadline | None = None

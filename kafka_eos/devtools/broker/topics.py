@@ -69,7 +69,7 @@ KEEP_OLD_RECORDS: Final[Mapping[str, str]] = {"retention.ms": "-1"}
 def create_topics(
     cluster: Cluster, names: Sequence[str], partitions: int, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create topics with the cluster's default number of replicas. Raises ConfigError, also if one exists."""
+    """Create topics with the cluster's default number of replicas. Raises ConfigError, for example if one exists."""
     wanted = [NewTopic(name, num_partitions=partitions, config=dict(config or {})) for name in names]
     admin = AdminClient(_config(cluster))  # a name keeps it alive: its futures fail without it
     for name, done in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
@@ -78,7 +78,7 @@ def create_topics(
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
-    """Delete topics with all their records. Raises ConfigError, also if one does not exist."""
+    """Delete topics with all their records. Raises ConfigError, for example if one does not exist."""
     admin = AdminClient(_config(cluster))  # a name keeps it alive: its futures fail without it
     for name, done in admin.delete_topics([*names], operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be deleted"):

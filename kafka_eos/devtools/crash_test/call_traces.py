@@ -178,7 +178,7 @@ class _UsedGlobal:
         return _digest_global(self.read()) != self.before
 
     def effect(self) -> Effect:
-        what = f"changes {self.name}, which is no state of the pipeline"
+        what = f"changes {self.name}, which is not state of the pipeline"
         return Effect(what, self.file, self.line, _line(self.file, self.line))
 
 

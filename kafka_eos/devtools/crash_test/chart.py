@@ -30,7 +30,7 @@ class Chart:
     width: float
     height: float
     bottom: float
-    """Of the lanes."""
+    """The bottom edge of the lanes."""
     written: str
     visible: str
     commits: list[float]

@@ -345,7 +345,7 @@ class _CrashTest:
     def _start_again(self) -> None:
         leader = self._faults.profile.leader.value
         if not self._watcher.wait_until(lambda: self._job.code is not None, _PATIENCE):
-            raise CrashTestAborted(Conclusion.INCONCLUSIVE, f"the {leader} was to be killed, but still runs")
+            raise CrashTestAborted(Conclusion.INCONCLUSIVE, f"the {leader} still runs after its kill")
         if self._job.code != -signal.SIGKILL:
             raise self._broken(f"the {leader} ended with code {self._job.code}")
         self._watcher.step("starting the job again")
@@ -451,7 +451,7 @@ class _CrashTest:
         if not self._watcher.wait_until(lambda: self._job.code is not None, _PATIENCE):
             raise self._broken(f"the job did not {what} in {_PATIENCE:.0f} s")
         if self._job.code != 0:
-            raise self._broken(f"the job was to {what}, but ended with code {self._job.code}")
+            raise self._broken(f"the job did not {what}: it ended with code {self._job.code}")
         self._watcher.poll_now()
 
     def _audit(self) -> Audits:

@@ -26,7 +26,7 @@ class Victim(enum.Enum):
     DRIVER = "driver"
     BROKER = "broker"
     JOB = "job"
-    """As a whole, and not killed: rescaled."""
+    """The job as a whole, which is rescaled and not killed."""
     SAVEPOINT = "savepoint"
     """Nobody is hit: a savepoint is taken under load."""
     ZOMBIE = "zombie"
@@ -34,7 +34,7 @@ class Victim(enum.Enum):
 
 
 PROCESSES = frozenset(Victim) - {Victim.BROKER, Victim.JOB, Victim.SAVEPOINT, Victim.ZOMBIE}
-"""Those of the job itself: to hit one counts as a kill."""
+"""Processes of the job itself. A fault that hits one counts as a kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class FaultProfile:
 
     leader: Victim
     members: Victim
-    """Whom a kill from outside hits."""
+    """The kind of process that a kill from outside hits."""
     fixed_members: int | None = None
-    """How many of them there are, if that is not the parallelism."""
+    """The number of these processes, if it is not the parallelism."""
     leader_outside: bool = False
     """The leader is hit from outside too."""
 

@@ -29,7 +29,7 @@ from kafka_eos.plan.function_wrapping import wrap_functions
 from kafka_eos.testing.input_lines import read_lines
 
 _FIRST_TIME: Final = 1_767_225_600_000
-"""Of generated records: 2026-01-01T00:00Z, in milliseconds. Each record is 100 ms later than the one before."""
+"""The time of the first generated record: 2026-01-01T00:00Z, in milliseconds. Each record is 100 ms later."""
 _STEP: Final = 100
 _DISTINCT: Final = 100
 """Different values of each generated text, so that keys occur again."""

@@ -40,7 +40,7 @@ class HistoryFollower:
     checkpoint: dict[str, Any] = field(default_factory=dict)
     """The latest ``decided`` event: seconds, state_bytes."""
     lag: int = 0
-    """Records that the source had not read yet, as the job said last."""
+    """Records that the source had not read yet, as the job last reported."""
     _read: int = 0
     """Lines of the history that were read."""
 

@@ -18,7 +18,7 @@ from kafka_eos.devtools.broker.topics import RecordToSend
 _RESERVE = 0.2
 """Share of the records that is held back until the faults are over."""
 _TRICKLE_SECONDS = 120.0
-"""In so many seconds the trickle takes about two thirds of what is left: it gets thinner, and does not run dry."""
+"""The time in which about two thirds of the remaining records are sent: the rate falls, and some always remain."""
 _LEAST_RATE = 0.1
 """Records per second that the trickle has at least."""
 _FLUSH_SECONDS = 60.0

@@ -40,7 +40,7 @@ class InjectedFault:
     flowing: bool
     """Records were still to be written."""
     name: str
-    """Of the process that was hit."""
+    """The name of the process that was hit."""
     recovered_in: float | None = None
     """Seconds until a new session ran, or until the next commit where the session went on."""
 
@@ -62,7 +62,7 @@ class ProcessLifetime:
     pid: int
     since: float
     until: float | None = None
-    """None while it runs."""
+    """The end time; None while it runs."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class RunRecord:
     """Steps that the pipeline does not pass."""
     processes: list[ProcessLifetime] = field(default_factory=list)
     sessions: list[tuple[float, int]] = field(default_factory=list)
-    """When the job was up again, and with which parallelism."""
+    """The times at which the job ran again, each with its parallelism."""
 
 
 @dataclass(frozen=True, slots=True)

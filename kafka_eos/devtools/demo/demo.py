@@ -28,7 +28,7 @@ USERS: Final = 2_000
 _NOT_PAID: Final = ("pending", "cancelled", "refused")
 _PAID_SHARE: Final = 0.9
 _SECONDS: Final = {"embedded": 40.0, "spark": 90.0}
-"""How long most of the orders take to be written: about as long as the faults take on a quiet machine."""
+"""The time in which most of the orders are written: about as long as the faults take on a quiet machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _PATIENCE = 600.0
 _WAITING = 8
 """Requests that wait for jobs at the same time: they take threads, and looks need some as well."""
 TOKEN_HEADER = "Kafka-Eos-Token"  # noqa: S105 - the name of a header
-"""The header with the token. Browsers send logins by themselves, also for pages of other sites, but never this."""
+"""The header with the token. Browsers send logins by themselves, even for pages of other sites, but not this header."""
 
 
 class Actions:

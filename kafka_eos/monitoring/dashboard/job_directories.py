@@ -20,7 +20,7 @@ from kafka_eos.storage.savepoint_files import ListedSavepoint
 
 _SAVEPOINTS = 20
 _DIARY_BYTES = 512 << 10
-"""So much of the end of a diary is read: it grows for as long as its job runs."""
+"""The number of bytes that are read from the end of a job's history, which grows while the job runs."""
 
 
 @dataclass(frozen=True, slots=True)

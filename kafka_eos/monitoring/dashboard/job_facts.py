@@ -163,7 +163,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     "notice": ("text",),
     "observer-failed": ("text",),
 }
-"""Events that tell of an error, and the facts that say it."""
+"""Events about an error, and their facts that describe it."""
 
 
 def _errors(status: Mapping[str, Any]) -> list[Json]:

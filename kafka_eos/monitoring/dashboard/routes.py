@@ -62,7 +62,7 @@ class Pages:
         return self.streams.stream("the list of jobs", self._list)
 
     async def _stream_of_job(self, request: Request) -> Response:
-        """Stream the facts of a job, also of one that has not run yet: the page updates when it starts."""
+        """Stream the facts of a job, even of one that has not run yet: the page updates when it starts."""
         job, rates = request.path_params["job"], Rates()
 
         def look() -> Json:

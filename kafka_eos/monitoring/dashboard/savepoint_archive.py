@@ -34,4 +34,4 @@ def _pieces(path: Path, size: int) -> Iterator[bytes]:
             size -= len(piece)
             yield piece
     if size:
-        raise OSError(f"{path} is not as long as it was")
+        raise OSError(f"{path} has another size than at the start of the download")

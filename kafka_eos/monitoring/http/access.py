@@ -94,7 +94,7 @@ class HttpAccess:
     def allows_host(self, asked: str, *, local: bool) -> bool:
         """Return whether a server answers a request for this ``Host``.
 
-        ``local``: it listens on loopback. An address is no danger elsewhere: only a name can be rebound.
+        ``local``: the server listens on loopback. Elsewhere any address is allowed, because only names can be rebound.
         """
         name = name_of(asked)
         if name in LOOPBACK or "*" in self.hosts or name in self.hosts:

@@ -117,7 +117,7 @@ def serve(
         http=BoundedProtocol,
         ws="none",
         log_config=None,
-        log_level="error",  # a request that is no HTTP is no news: everybody can send one
+        log_level="error",  # a request that is not HTTP is no reason for a line: anyone can send one
         access_log=False,
         server_header=False,
         proxy_headers=False,

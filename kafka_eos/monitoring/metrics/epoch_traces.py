@@ -43,7 +43,7 @@ class _Epoch:
     decided: float | None = None
     records: int = 0
     lost: tuple[float, str] | None = None
-    """When its attempt ended, and why."""
+    """The time at which its attempt ended, and the reason."""
 
 
 class EpochTracer:

@@ -55,13 +55,13 @@ class MetricsObserver:
         self._triggered: dict[int, float] = {}
         """The same epochs, and when they began last."""
         self._idle_since: float | None = None
-        """When the current attempt began to process rows; reset when it begins an epoch."""
+        """The time at which the current attempt began to process rows; reset when it begins an epoch."""
         self._open_since: float | None = None
-        """When the newest committed epoch, or the session, began: no open transaction is older."""
+        """The time at which the newest committed epoch, or the session, began: no open transaction is older."""
         self._interval = self._least_pause = math.inf
         """Seconds from one epoch to the next, and at least between the end of one and the beginning of the next."""
         self._due = math.inf
-        """When the next epoch is due, if none is running: no event reports an epoch that does not begin."""
+        """The time at which the next epoch is due, if none runs: no event reports an epoch that does not begin."""
         self._decided: dict[int, Mapping[str, int]] = {}
         """Records by sink of decided epochs for which no commit was reported."""
         self._decide_seconds = 0.0
@@ -244,8 +244,8 @@ class MetricsObserver:
         self._samples.replace("source_waiting", {(source,): float(bool(tables)) for source, tables in waiting.items()})
 
     def _hold(self, groups: Mapping[str, Any], splits: Mapping[Labels, Any]) -> None:
-        """Set the gauge of paused splits, also zeros in jobs with alignment groups, because gaps make a graph
-        unreadable.
+        """Set the gauge of paused splits. In jobs with alignment groups other splits get zeros, because gaps make a
+        graph unreadable.
         """
         held = {(s, split) for g in groups.values() for s, each in g["waiting"].items() for split in each}
         self._samples.replace("split_paused", {labels: float(labels in held) for labels in splits} if groups else {})

@@ -57,7 +57,7 @@ _LOOK: Final = 0.05
 _QUIET: Final = 600.0
 """Seconds between two lines of one kind about a collector that takes nothing."""
 LOGGERS: Final = [logging.getLogger(exporter.__name__) for exporter in (metric_exporter, trace_exporter)]
-"""The SDK says at each try that a collector does not answer."""
+"""Loggers of the SDK, which log at each try that a collector does not answer."""
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 
 
@@ -133,7 +133,7 @@ class _MetricsExporter:
         self._exporter = OTLPMetricExporter(session=_session("METRICS"))
         self._began, self._over = time.time_ns(), threading.Event()
         self.last_export_ok = True
-        """Has the collector taken what was sent last?"""
+        """Whether the collector has accepted the last export."""
         self._thread = threading.Thread(target=self._run, daemon=True, name="otel-metrics")
 
     def start(self) -> None:

@@ -31,7 +31,7 @@ class EventLog(Totals):
         self._clock, self._last_progress = clock, -PROGRESS_SECONDS
         self._seen: set[tuple[str, str, str]] = set()
         self._notices: dict[str, float] = {}
-        """When each notice was logged last."""
+        """The time at which each notice was last logged."""
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         super().__call__(event, facts)

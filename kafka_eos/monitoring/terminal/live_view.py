@@ -121,7 +121,7 @@ class LiveView(Totals):
         """Records per second; the time and the record count at which the next rate begins."""
         self._restarts = 0
         self._restore_told: float | None = None
-        """When the last line about the restore was printed, or the restore began; None if no restore is running."""
+        """The time of the last line about the restore, or of its begin; None if no restore is running."""
         self._logged = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 

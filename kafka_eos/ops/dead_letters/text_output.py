@@ -28,9 +28,9 @@ class DeadLetterSummary:
         self.other_records = 0
         """Records that are not dead letters."""
         self.shortened, self.first_shortened = 0, ""
-        """Selected dead letters that lack the contents of their records, and the place of the first such record."""
+        """The number of selected dead letters without the contents of their records, and the first location."""
         self.results, self.first_result = 0, ""
-        """Selected dead letters of results, and the place of the first one."""
+        """The number of selected dead letters of results, and the location of the first one."""
         self.operators: set[str] = set()
         """Operators that rejected records, selected or not; of very many only some, and always the selected one."""
         self._found: dict[tuple[str, str], list[Any]] = {}

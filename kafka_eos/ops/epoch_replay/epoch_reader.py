@@ -174,6 +174,6 @@ class _SourceInput:
             found[split].append(record)
 
     def _is_past(self, split: SplitId, end: Position, at: Positions) -> bool:
-        """Return whether the reader is behind the end of a split, by positions that are no offsets."""
+        """Return whether the reader is behind the end of a split, by positions that are not offsets."""
         assert self._reader is not None
         return not end or (self._reader.has_reached({split: end}) and at[split] != end)

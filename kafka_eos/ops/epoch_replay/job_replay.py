@@ -53,7 +53,7 @@ class JobReplay:
     input: EpochInput
     run: ReplayedEpoch
     entry: LedgerEntry | None
-    """What the job recorded about the epoch; None if it was not decided."""
+    """The job's ledger entry of the epoch; None if it was not decided."""
     changes: Sequence[StateChange]
     stored: Sequence[StateChange] | None
     """Entries of state that differ: in the replay (before), and as the job has stored them (after). None: unknown."""
@@ -61,7 +61,7 @@ class JobReplay:
     """The rows that the epoch committed. None: they cannot be compared with those of the replay."""
     inexact: Mapping[str, Sequence[str]]
     notes: Sequence[str]
-    """What else limits the replay, for the whole of it."""
+    """Other limits of the whole replay."""
 
     @property
     def miscounted(self) -> dict[str, tuple[int, int]]:

@@ -108,7 +108,7 @@ def _choose(replay: JobReplay, records: Collection[str] | None) -> FixtureInput:
 
 
 def _write_state(replay: JobReplay, path: Path, records: frozenset[str] | None) -> None:
-    """Write the state that the records met: of operators with keys, that of the keys of their rows."""
+    """Write the state before the epoch. For keyed operators, write only the keys of the fixture's rows."""
     with SavepointBuilder.from_snapshot(replay.start.state) as builder:
         for node in replay.plan.nodes:
             if node.keyed:

@@ -39,7 +39,7 @@ class InFlightLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tail = bytearray(_MAGIC)
-        """What is not in the file yet."""
+        """Bytes that are not in the file yet."""
         self._begun = False
         self._error: OSError | None = None
 

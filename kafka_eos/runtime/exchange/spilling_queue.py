@@ -63,12 +63,12 @@ class SpillingQueue(Generic[E]):
         self._weigh = weigh
         self._head: deque[E | bytes] = deque()
         self._weight = 0
-        """Of the head."""
+        """The weight of the head."""
         self._rest: deque[E | int] = deque()
-        """What comes after the head, in order: entries, and lengths of those on the disk."""
+        """The entries behind the head, in order: entries in memory, and lengths of those on the disk."""
         self._files: deque[_SpillFile] = deque()
         self._begun = self._read_at = 0
-        """How many files there have been, and where the next entry is in the oldest that is left."""
+        """The number of files created so far, and the offset of the next entry in the oldest remaining file."""
 
     def append(self, entry: E) -> None:
         if not self._rest and self._weight < self._limit:

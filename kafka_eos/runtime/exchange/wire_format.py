@@ -103,7 +103,7 @@ def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
             raise
         hint = "; there is none to see: write .forward(values=...)" if together and node.has_generated_name else ""
         raise PlanError(
-            f"values cannot pass {node.kind} {node.name!r}: {show_message(error)}{hint}\n  {node.code_line}"
+            f"values cannot be sent through {node.kind} {node.name!r}: {show_message(error)}{hint}\n  {node.code_line}"
         ) from error
 
 

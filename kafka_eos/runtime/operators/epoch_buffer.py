@@ -59,7 +59,7 @@ class KeyedBundle:
     def __init__(self, ctx: OperatorContext, summing: PartialMerge | None = None) -> None:
         """``summing``: each key has an accumulator."""
         self.accumulators: dict[Any, Any] = {}
-        """Those in memory, for the operator to change before it calls ``note``; another dict after that."""
+        """The accumulators in memory. The operator changes them, then calls ``note``, which may replace the dict."""
         self._ctx = ctx
         self._summing = summing
         self._places: dict[Any, _Place] = {}

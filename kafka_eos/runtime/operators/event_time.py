@@ -82,7 +82,7 @@ class WatermarkPropagator:
         self._running = running
         self._pace = pace
         self._making: dict[str, list[tuple[str, TimestampsOperator]]] = {}
-        """By source, the operators that make its watermarks here."""
+        """By source: the operators of this chain that generate its watermarks."""
         for node in plan.nodes:
             operator = operators.get(node.name)
             if isinstance(node, TimestampsNode) and isinstance(operator, TimestampsOperator):
@@ -94,9 +94,9 @@ class WatermarkPropagator:
         }
         self._emitted: dict[str, Watermark] = {}
         self._received: dict[str, Watermark] = {}
-        """What has come to each node where rows wait for answers."""
+        """The watermark that has reached each node whose rows wait for responses."""
         self._made: dict[str, float] = {}
-        """When the watermarks of each source were made last."""
+        """The time at which the watermarks of each source were last generated."""
 
     def assign(self, source: str, splits: Collection[str]) -> None:
         """Add splits that are read here from now on."""

@@ -165,7 +165,7 @@ class Operator(ABC):
         return ()
 
     def close(self) -> None:  # noqa: B027 (most operators hold nothing)
-        """Close the operator. Called once, also after a failure. It must not write state."""
+        """Close the operator. Called once, even after a failure. It must not write state."""
 
 
 def call_each(

@@ -108,7 +108,7 @@ class OperatorChain:
         """
         self._sources = {source.name for source in plan.sources}
         self.counts = RecordCounts()
-        """Of the records and dead letters of this chain."""
+        """The counts of records and dead letters of this chain."""
         self._plan = plan
         self._outputs = outputs
         self._exchanges = exchanges or {}
@@ -121,23 +121,23 @@ class OperatorChain:
         numbered = [node for node in whole.nodes if node in moving or isinstance(node, PartialFoldNode)]
         self._places = {node.name: place for place, node in enumerate(numbered)}
         self.stats = {node.name: OperatorCounters(node.name) for node in plan.nodes}
-        """What each operator has done here, by name."""
+        """The counters of each operator in this chain, by name."""
         self._operators: dict[str, Operator] = {}
         self._clocked: dict[str, Operator] = {}
         self._awaiting: dict[str, AsyncMapOperator] = {}
         self._copying = {
             node.name: readers for node in plan.nodes if (readers := list_copying_readers(plan, node.name))
         }
-        """By name, the readers of a node that get copies of its values."""
+        """By node name: the readers that get copies of its values."""
         self._undeclared: set[str] = set()
         """Exchanges with rows that could be sent only if their type were declared."""
         self._ticking: set[str] = set()
-        """Of those that wait for the clock, whose look at it is due and has not begun."""
+        """Operators of ``_clocked`` whose check of the clock is due and has not begun."""
         self._clock = clock
         self._subtask = subtask
         self._build = build
         self.rejections = RejectionHandler(whole, self.counts)
-        """What readers, operators and writers of this chain report rejected records to."""
+        """The handler of rejected records for readers, operators and writers of this chain."""
         with ExitStack() as opened:
             self._closing = opened
             for node in plan.nodes:
@@ -440,7 +440,7 @@ class OperatorChain:
                 if sent and len(batch):
                     self._send(node, batch)
             except UnencodableRows as error:
-                raise PlanError(f"values cannot pass {node.kind} {name!r}: {error.__cause__}") from error
+                raise PlanError(f"values cannot be sent through {node.kind} {name!r}: {error.__cause__}") from error
         if not sent and len(batch):
             self._forward(name, batch)
 

@@ -78,10 +78,10 @@ class ProcessOperator(Operator):
         self._by_event: _TimerKind | None = None
         self._by_clock: _TimerKind | None = None
         self._timestamp: int | None = None
-        """Event time of the row, or the timer, at hand."""
+        """The event time of the current row or timer."""
         self._tags: dict[str, OutputTag[Any]] = {}
         self._emitted: list[TaggedValue] = []
-        """To side outputs, by the call at hand."""
+        """Values that the current call has emitted to side outputs."""
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx

@@ -37,7 +37,7 @@ class SpillStore(Protocol):
         """
 
     def close(self) -> None:
-        """Discard everything. Called also after a failure."""
+        """Discard everything. Also called after a failure."""
 
 
 class MemorySpillStore:

@@ -100,7 +100,7 @@ class KeyedStateBackend:
         self._local = local
         self._cursors = cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
-        """How the rows of each state are written, by name."""
+        """The description of each state's rows, by name."""
         self._attributes = {name: attributes for name, (_, attributes) in restored.items()}
         self._bounds = bounds(key_groups)
         self._groups = range(MAX_KEY_GROUPS) if local or isinstance(store, BroadcastStore) else key_groups
@@ -259,7 +259,7 @@ def open_backend(
     ``copied``: each subtask has the rows of all and stores those of its own groups, in memory whatever ``kind`` says.
     ``compared``: all copies must be equal at a barrier, which ``broadcast_copies.find_differing_copies`` checks.
 
-    ``on_progress`` is called with the progress of the restore, also while the rows of a state are rewritten when it is
+    ``on_progress`` is called with the progress of the restore, and while the rows of a state are rewritten when it is
     opened; its exceptions end the restore.
 
     Raises CorruptCheckpoint if a file differs from what was stored, RestartFromCheckpoint if RocksDB fails, and

@@ -30,7 +30,7 @@ _MAGIC = b"kafka-eos rows 1\n"
 _SUFFIX = ".rows"
 _LENGTH = 4
 _DIGEST = 6
-"""In bytes: small enough for an exact number in any JSON parser."""
+"""The size of a digest in bytes: small enough for an exact number in any JSON parser."""
 
 
 class MemoryRows:

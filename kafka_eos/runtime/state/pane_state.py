@@ -58,7 +58,7 @@ class PaneState(EncodedState[T]):
         self._missing: dict[int, set[Any]] = {}
         """Looked up since the last flush and not found in the rows."""
         self._partial: set[int] = set()
-        """Panes of which there may be rows whose objects are not in memory."""
+        """Panes that may have stored rows without objects in memory."""
         self._stored: set[int] = set()
         """Panes that rows were written of."""
         self._order: list[int] = []

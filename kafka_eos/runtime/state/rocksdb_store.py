@@ -49,7 +49,7 @@ KIND = "rocksdb"
 BACKGROUND_JOBS = 2
 
 READING = StateOptions(memory=16 << 20)
-"""For a database that is read once, in order: it needs almost no cache."""
+"""Options of a database that is read once, in order: it needs almost no cache."""
 _COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 _DEFAULT = "default"
 _SCRATCH_FILES = 256

@@ -43,11 +43,11 @@ class RowKeyCodec:
         last = "time" if self.timed else "entry"
         given = (("namespace", descriptor.namespace), (last, descriptor.entry))
         self.parts = ("key", *(name for name, codec in given if codec is not None))
-        """What the parts of a place are called."""
+        """The names of the parts of a state key."""
         self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
         encode = self._timed if self.timed else self._entry if len(self.codecs) == 2 else self._encode
         self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.is_single_part else encode
-        """The first half of the way to a row key, a place at a time, for callers that must know which place fails."""
+        """Encodes one state key, as the first half of a row key. Callers use it to find out which one fails."""
 
     def row_keys(self, places: Iterable[Any]) -> list[bytes]:
         """Return the row keys of state keys, in order."""

@@ -44,7 +44,7 @@ class StateStore(Protocol):
         """Return the name that is stored in the handle."""
 
     def states(self) -> Collection[str]:
-        """Return the states that have rows, also those that the job has not opened."""
+        """Return the states that have rows, including those that the job has not opened."""
 
     def rows(self, state: str) -> StateRows:
         """Return the rows of a state, empty if it is new."""

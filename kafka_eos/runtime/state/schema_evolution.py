@@ -28,15 +28,15 @@ from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ClockKind, create_ttl_clo
 
 ATTRIBUTES = "marks"
 CURSOR = "cursor"
-"""Of a state with a time to live: the row key at which the clean-up continues, in hexadecimal digits."""
+"""Attribute of a state with a time to live: the row key at which the cleanup continues, in hexadecimal digits."""
 DEFINITION = "definition"
-"""Of windows and joins: the definition that the rows are for, or the table to which they belong."""
+"""Attribute of windows and joins: the definition of their rows, or the table to which they belong."""
 WATERMARKS = "watermarks"
-"""Of timers: first and last key group of a range, and the event time that it has reached."""
+"""Attribute of timers: first and last key group of a range, and the watermark that it has reached."""
 UNFIRED = "unfired"
-"""Of timers: true if some timers of a reached time may not have fired, because a snapshot interrupted them."""
+"""Attribute of timers: true if some due timers may not have fired, because a snapshot interrupted them."""
 PENDING = "pending"
-"""Of timers: their number; valid only for the backend that restores the same rows unchanged."""
+"""Attribute of timers: their number, valid only for a backend that restores the same rows unchanged."""
 
 
 _DECLARE_OLD: Final = (
@@ -212,7 +212,7 @@ def _by_name(value: Any) -> Mapping[str, Any] | None:
 
 
 _NOTHING: Final = "nothing"
-"""What a message shows for a field that one side does not have."""
+"""The text that a message shows for a field that one side does not have."""
 
 
 def describe_codec(codec: Codec[Any] | ListCodec[Any]) -> dict[str, Json]:

@@ -65,7 +65,7 @@ class TimerValueCodec(Codec[Any]):
 
     def encode(self, value: bool) -> bytes:
         if value is not True:
-            raise ValueError(f"a timer is there (True) or it is deleted, it has no value {value!r}")
+            raise ValueError(f"the value of a timer must be True, not {value!r}")
         return b""
 
     def decode(self, data: bytes) -> bool:
@@ -115,26 +115,26 @@ class PendingTimers:
         self._time = min((time for _, _, time in floors), default=MIN_EVENT_TIME)
         self._floors = [floor for floor in floors if floor[2] > self._time]
         self._unfired = self._of_before()
-        """Timers of times that have come already, of which a snapshot was taken before all of them had fired."""
+        """Timers that were due when a snapshot was taken, and may not have fired before it."""
         self.all_fired = all(time == MIN_EVENT_TIME for _, _, time in floors)
-        """Has all that had come fired, when this was looked at last?"""
+        """Whether all due timers had fired at the last check."""
         self._known: set[bytes] = set()
         """Pending timers in memory, as ``time | key | group``: so they are in the order in which they fire."""
         self._near: list[bytes] = []
-        """Those that came from rows, the first one last, and some that are pending no more."""
+        """Timers loaded from rows, the first one last. Some may be pending no more."""
         self._heap: list[bytes] = []
-        """Those that were set since, and some that are pending no more."""
+        """Timers set since the load. Some may be pending no more."""
         self._bound = b""
-        """All timers before it are in memory, while some are given out."""
+        """While due timers are yielded: all timers before this key are in memory."""
         self._changed: dict[bytes, bool] = {}
-        """Row keys that are not written yet: is the timer there?"""
+        """Row keys that are not written yet, and whether each timer exists."""
         self._flushes = 0
         self._pending = sum(1 for _ in rows.scan()) if pending is None else pending
-        """How many there are, but for those of ``_unsure``."""
+        """The number of pending timers, without those of ``_unsure``."""
         self._unsure: set[bytes] = set()
-        """Row keys that were set or deleted without a look whether they existed: the rows tell."""
+        """Row keys that were set or deleted without checking whether they existed."""
         self._cursors: list[tuple[bytes, bytes]] = [(b"", group_prefix(group)) for group in groups]
-        """Time and row key from which on the rows of a group are not in memory; a heap, without groups that are."""
+        """A heap of times and row keys from which on a group's rows are not in memory, for groups with such rows."""
         self._begun: dict[int, bytes] = {group: group_prefix(group) for group in groups}
         """The same by group: ``group | ff…`` if all of its rows are in memory."""
 

@@ -62,7 +62,7 @@ class ProcessingTimeClock:
         self._looked, at = passing(), clock()
         stored = at if stored == UNKNOWN else discard_future_time("processing", stored, at)
         self._ahead = at - stored if at - stored > DOWN_MS else 0
-        """By how much the clock is ahead of this time, since it leapt."""
+        """The time by which the machine's clock is ahead of this one, because it has jumped."""
         self._now = max(stored, at - self._ahead)
 
     def now(self) -> int:

@@ -81,13 +81,13 @@ class CachedValueState(EncodedState[T]):
         return self._scanned()
 
     def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
-        raise Bug(f"{self._where}: a key has one place")
+        raise Bug(f"{self._where}: it has one entry per key")
 
     def scan_between(self, key: Any, first: Any, end: Any) -> Iterator[tuple[Any, T]]:
-        raise Bug(f"{self._where}: a key has one place")
+        raise Bug(f"{self._where}: it has one entry per key")
 
     def scan_keys(self, *parts: Any) -> Iterator[Any]:
-        raise Bug(f"{self._where}: a key has one place")
+        raise Bug(f"{self._where}: it has one entry per key")
 
     def next_entry(self) -> int:
         raise Bug(f"{self._where}: it is not a list")

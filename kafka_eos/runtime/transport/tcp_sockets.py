@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 _LOG.addFilter(RepeatFilter())  # a stranger does not decide how much is logged
 
 FindSecret: TypeAlias = Callable[[bytes, Callable[[], bool]], bytes | None]
-"""Returns the secret for a hello, or None. It may wait, until the given function returns that nobody needs it."""
+"""Returns the secret for a hello, or None. It may wait until the given function returns true: not needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class _Handshakes:
         self._begun: list[_Handshake] = []
 
     def begin(self, sock: socket.socket, address: str) -> _Handshake:
-        """Add a handshake. If there is no place, end the oldest of the address that has most of them."""
+        """Add a handshake. If there is no room, end the oldest one of the address that has the most."""
         begun = _Handshake(sock, address)
         with self._changed:
             while len(self._begun) >= _CONCURRENT:

@@ -70,11 +70,11 @@ class StartSession(ControlMessage, frozen=True):
     states: tuple[StateHandle, ...]
     in_flight: tuple[InFlightRows, ...]
     ends: dict[str, Positions] | None
-    """For a bounded run: where each source may stop."""
+    """The positions at which each source of a bounded run may stop."""
     waiting_sources: frozenset[str]
     """Sources that are not read yet; see ``protocol.source_dependencies``."""
     excluded_sources: frozenset[str]
-    """Those of ``waiting_sources`` that are excluded from the watermark."""
+    """The sources of ``waiting_sources`` that are excluded from the watermark."""
     addresses: tuple[tuple[str, int], ...] = ()
     """By TCP: the host and port at which each of ``peers`` listens."""
     secret: bytes = b""
@@ -201,7 +201,7 @@ class AcknowledgeCheckpoint(ControlMessage, frozen=True):
     watermarks: dict[str, dict[str, int]]
     """The event time of each split that it reads, by the operator that generates its watermarks."""
     blocked_ms: float
-    """How long the barrier kept the worker from processing."""
+    """The time for which the barrier kept the worker from processing."""
     aligning_ms: float
     """The time from the first barrier at a chain to the last: the maximum of the worker's chains."""
     timers: dict[str, int]

@@ -131,10 +131,10 @@ class Task:
         self._event_time = {
             edge: InputWatermarks.of(sender for at, sender in self.inputs if at == edge) for edge in self._heads
         }
-        """How far it has come, by exchange: all of its channels together."""
+        """The watermark of each exchange: all of its channels together."""
         self.restored_rows: dict[int, Queue[BatchOrFrame]] = {}
-        """Rows that were under way in the epoch that this session continues, by exchange: processed before all
-        others, one exchange after the other."""
+        """In-flight rows of the epoch that this session continues, by exchange. They are processed before all others,
+        one exchange after the other."""
         self._postponed: Barrier | None = None
         """The barrier of an aligned epoch: the sources' waits until those rows are processed, and all that is due."""
         self._sealed = first_epoch - 1
@@ -145,7 +145,7 @@ class Task:
         self.own_seconds = dict.fromkeys((*parts.readers, *parts.backends, *parts.writers), 0.0)
         """Seconds that parts took outside of the chain, by operator: reads that brought something, snapshots, seals."""
         self.records = dict.fromkeys(parts.readers, 0)
-        """How many have been read, by source."""
+        """The number of records read, by source."""
         self._open: ChainSnapshot | None = None
 
     # ------------------------------------------------------------ arrivals
@@ -184,7 +184,7 @@ class Task:
     def abort(self, epoch: int) -> list[TimedPreCommit]:
         """Abort an epoch: discard what was captured of it. Return the pre-commits of its output.
 
-        All writers seal it, also those whose barrier has not arrived: writers of one worker may share a transaction.
+        All writers seal it, even those whose barrier has not arrived: writers of one worker may share a transaction.
         """
         self._gate, _ = self._gate.on_abort(epoch)
         if self._postponed is not None and self._postponed.epoch == epoch:

@@ -47,7 +47,7 @@ from kafka_eos.runtime.state.rocksdb_options import StateOptions, spread
 from kafka_eos.runtime.worker.control_messages import StartSession
 from kafka_eos.runtime.worker.source_readers import BootstrapReader, DeferredReader
 
-_UNDER_WAY = "rows under way"
+_IN_FLIGHT = "in-flight rows"
 """Takes the place of an operator's name in the restore progress."""
 
 
@@ -78,7 +78,7 @@ class SubtaskRuntime:
         self.backends: dict[str, StateBackend] = {}
         """The state of each stateful operator, by name."""
         self.closing = ExitStack()
-        """What else is to be closed with the task, before what was opened earlier."""
+        """Other resources of the task, closed in the reverse order of their opening."""
 
     @contextmanager
     def close_on_error(self) -> Iterator[None]:
@@ -176,7 +176,7 @@ class SubtaskRuntime:
         given = (start.parallelism, start.positions)
         split = {node.name: make_restore_router(self._plan, node, *given) for node in exchanges}
         files = [file for part in start.in_flight for file in part.files]
-        stored = RestoreFetcher(_UNDER_WAY, self._storage, files, self._on_progress)
+        stored = RestoreFetcher(_IN_FLIGHT, self._storage, files, self._on_progress)
         for number, name, batch in in_flight.read_rows(self._plan, stored, scratch, start.in_flight):
             yield from ((name, rows) for target, rows in split[name](number, batch) if target == start.subtask)
             stored.count_rows(len(batch))

@@ -78,7 +78,7 @@ class SessionRuntime:
         self.waiting_sources = start.waiting_sources
         """Sources that are not read yet, because others are read before them."""
         self.excluded_sources = start.excluded_sources
-        """Those of them that event time does not wait for."""
+        """The waiting sources that are excluded from the watermark."""
         self.tasks: list[Task] = []
         self._plan = plan
         self._settings = settings
@@ -90,7 +90,7 @@ class SessionRuntime:
         self._opened = SubtaskRuntime(plan, settings, storage, start, local, on_progress)
         self._since = time.perf_counter()
         self._ticked = 0.0
-        """When the clock was looked at, of another one."""
+        """The time of the last check of processing-time timers, by the monotonic clock."""
         self._parts: list[ChainSnapshot] = []
         with self._opened.close_on_error():
             self._open(peers)

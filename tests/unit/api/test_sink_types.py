@@ -126,7 +126,7 @@ def test_columns_of_files_and_tables_follow_from_the_stream(tmp_path: Path) -> N
         (lambda s: s.map(unknown), lambda: PostgresSink("dbname=x", "t"), "the columns are unknown"),
         (lambda s: s, lambda: PostgresSink("dbname=x", "t", value=Refund), "writes values of type Refund"),
         (lambda s: s, lambda: PostgresSink("dbname=x", "t", key="amont"), "key: amont is not a column"),
-        (lambda s: s.map(unknown), lambda: DeltaSink("d", create=True), "create=True makes a table whose columns"),
+        (lambda s: s.map(unknown), lambda: DeltaSink("d", create=True), "create=True needs the columns"),
         (lambda s: s, lambda: DeltaSink("d", create=True, partition_by=["day"]), "Sale has no field day"),
         (lambda s: s, lambda: HttpSink("http://x", outbox=OUTBOX, value=Refund), "writes values of type Refund"),
     ],

@@ -50,7 +50,7 @@ def test_a_field_that_is_left_out_has_its_default_and_the_others_are_prepared() 
 def test_the_field_that_does_not_fit_is_named_wherever_it_stands(name: str) -> None:
     prepare = build_preparer(record("Three", a="long", b="long", c="long"))
 
-    with pytest.raises(ValueError, match=f"^{name}: a str is no long: 'x'$"):
+    with pytest.raises(ValueError, match=f"^{name}: a str is not a valid long: 'x'$"):
         prepare({"a": 1, "b": 2, "c": 3} | {name: "x"})
 
 
@@ -64,7 +64,7 @@ def test_a_field_that_the_schema_lacks_is_refused_but_for_those_that_stand_besid
     assert build_preparer(schema, frozenset({"type"}))({"a": 1, "type": "x"}) == {"a": 1, "type": "x"}
     nothing_alike: list[Any] = [[], None, "a", 1]
     for wrong in nothing_alike:
-        with pytest.raises(ValueError, match="is no One"):
+        with pytest.raises(ValueError, match="is not a valid One"):
             build_preparer(schema)(wrong)
 
 
@@ -91,15 +91,15 @@ def test_each_element_and_each_entry_counts(wrong: int) -> None:
     assert listed(values) == ["red", "red", "blue"]
     assert mapped(dict(zip("abc", values, strict=True))) == {"a": "red", "b": "red", "c": "blue"}
     values[wrong] = "green"
-    with pytest.raises(ValueError, match="a str is no enum of red, blue: 'green'"):
+    with pytest.raises(ValueError, match="a str is not a valid enum of red, blue: 'green'"):
         listed(values)
-    with pytest.raises(ValueError, match="a str is no enum of red, blue: 'green'"):
+    with pytest.raises(ValueError, match="a str is not a valid enum of red, blue: 'green'"):
         mapped(dict(zip("abc", values, strict=True)))
-    with pytest.raises(ValueError, match="a dict is no map"):
+    with pytest.raises(ValueError, match="a dict is not a valid map"):
         mapped(dict.fromkeys(("a", "b", "c"), "red") | {7: "red"})
-    with pytest.raises(ValueError, match="a str is no array"):
+    with pytest.raises(ValueError, match="a str is not a valid array"):
         listed("red")
-    with pytest.raises(ValueError, match="a list is no map"):
+    with pytest.raises(ValueError, match="a list is not a valid map"):
         mapped(["red"])
 
 
@@ -111,16 +111,16 @@ def test_a_value_of_a_union_comes_with_the_first_arm_that_takes_it() -> None:
     assert [prepare(value) for value in (1, 1.5, Colour.RED, part, [1])] == [
         ("long", 1), ("double", 1.5), ("Colour", "red"), ("Part", {"colour": "red", "size": 1.0}), ("array", [1])
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="a bytes is no union of long, double, Colour, Part, array: b'x'"):
+    with pytest.raises(ValueError, match="a bytes is not a valid union of long, double, Colour, Part, array: b'x'"):
         prepare(b"x")
-    with pytest.raises(ValueError, match="a NoneType is no union of long, string"):
+    with pytest.raises(ValueError, match="a NoneType is not a valid union of long, string"):
         build_preparer(["long", "string"])(None)
 
 
 def test_a_union_of_one_type_and_none_needs_no_arm() -> None:
     assert [build_preparer(["null", "double"])(value) for value in (None, 1)] == [None, 1.0]
     assert build_preparer(["double", "null"])(None) is None
-    with pytest.raises(ValueError, match="a NoneType is no double"):
+    with pytest.raises(ValueError, match="a NoneType is not a valid double"):
         build_preparer(["double"])(None)
 
 

@@ -157,7 +157,7 @@ def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda file: setattr(file, "syntax", "editions"), "is of an edition"),
+        (lambda file: setattr(file, "syntax", "editions"), "uses an edition"),
         (lambda file: file.extension.add(name="x"), "defines extensions"),
         (lambda file: file.message_type[0].extension_range.add(start=1, end=2), "com.shop.v1.Order has extensions"),
         (lambda file: setattr(file.message_type[0].field[0], "type", 10), "com.shop.v1.Order.id is a group"),

@@ -277,10 +277,10 @@ def test_protobufs_own_files_can_be_imported(registry: Registry) -> None:
     [
         (lambda good: good[:5], "it is cut off before its message"),
         (lambda good: good[:5] + b"\2", "it is cut off before its message"),
-        (lambda good: good[:5] + b"\2\x08" + good[6:], "its schema has no message in place 4"),
-        (lambda good: good[:5] + b"\2\1" + good[6:], "its schema has no message in place -1"),
+        (lambda good: good[:5] + b"\2\x08" + good[6:], "its schema has no message at index 4"),
+        (lambda good: good[:5] + b"\2\1" + good[6:], "its schema has no message at index -1"),
         (lambda good: good[:5] + b"\x80\0" + good[6:], "the indexes of a message nested 0 levels deep"),
-        (lambda good: good[:5] + b"\xff" * 9, "it does not begin with the place of a message"),
+        (lambda good: good[:5] + b"\xff" * 9, "it does not begin with the indexes of a message"),
         (lambda good: good[:5] + b"\xfe\xff\xff\xff\x0f", "2147483647 levels deep"),
         (lambda good: good[:-1], "not a valid Order"),
         (lambda good: good + b"\0", "not a valid Order"),

@@ -65,7 +65,7 @@ def sasl_handshake(mechanism: str) -> Request[SaslHandshakeResponse]:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse:
-    """The broker's next SASL message, and the lifetime of the login; 0 is no limit."""
+    """The broker's next SASL message, and the lifetime of the login; 0 means no limit."""
 
     error: int
     message: str | None

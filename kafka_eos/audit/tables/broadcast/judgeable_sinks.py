@@ -72,7 +72,7 @@ _ROUND = (
 class SharedRules:
     """A group of compared ``sinks`` whose rows use the same rules.
 
-    ``rules``: the sources of the rules; ``sources``: also those of the rows.
+    ``rules``: the sources of the rules; ``sources``: the sources of rules and rows.
     ``turns``: the end (exclusive) of each turn in each input partition. The last turn has no end, and is odd: the
     ledger does not cover it.
     """

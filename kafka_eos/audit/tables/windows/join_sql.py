@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PAIR, LEFT, RIGHT = 0, 1, 2
-"""What comes out at a time, in this order: pairs, rows of the first stream, and rows of the second."""
+"""The kinds of results at one time, in this order: pairs, rows of the first stream, rows of the second."""
 JOINED: Final = ("grp", "group", "at", "kind", "left", "right", "loose")
-"""What comes out of a key at a time. ``left`` and ``right``: place in event time, and the row, or null."""
+"""The columns of a result of a key at one time. ``left`` and ``right``: sort key in event time and the row, or null."""
 _ROW: Final = "struct<time: bigint, s_partition: int, s_offset: bigint, payload: binary>"
 
 

@@ -45,7 +45,7 @@ from kafka_eos.storage.job_records import Manifest
 _ONE_TO_ONE = (MapNode, MapBatchesNode, ForwardNode, ExchangeNode, KeyByNode)
 """Nodes behind which each row is still there, once, and no others are; but for those that are refused."""
 _MAY_REFUSE = (MapNode, MapBatchesNode, KeyByNode)
-"""Those where a function of the user's may refuse a row."""
+"""Nodes whose user function may reject a row."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Clock:
 
     node: str
     delay: int | None
-    """In milliseconds; None if nothing tells which rows may come behind a watermark."""
+    """The allowed delay in milliseconds; None if it is unknown which rows may arrive behind a watermark."""
     partitions: frozenset[int]
-    """Those that were read from the first: watermarks have never gone on without them."""
+    """Partitions that were read from the start, so that no watermark has advanced without them."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,21 @@ class JudgedOperator:
     """The ``key_by`` before it, or where two of them meet."""
     node: WindowNode | JoinNode | PatternNode
     floors: tuple[GroupWatermark, ...]
-    """How far event time had come at the end, by ranges of key groups."""
+    """The watermarks at the end, by ranges of key groups."""
     clocks: Mapping[str, Clock] = field(default_factory=dict)
-    """By source."""
+    """Clocks by source."""
     letters: frozenset[str] = frozenset()
-    """Sinks where rows are that it has refused, late ones among them."""
+    """Sinks with rows that the operator rejected, including late ones."""
     aside: frozenset[str] = frozenset()
     """Sinks that hold every late row as a dead letter."""
     again: frozenset[str] = frozenset()
-    """Sinks where each result is that a row has made again."""
+    """Sinks whose results are all updates by a late row."""
     early: frozenset[str] = frozenset()
-    """Sinks where results before the end of a window can be told from those at it."""
+    """Sinks in which results before the end of a window can be distinguished from the final ones."""
     unfired: tuple[int, ...] = ()
-    """Handles of the newest checkpoint that may hold timers of times which had come; see ``unfired``."""
+    """Handles of the newest checkpoint that may hold due timers; see ``unfired``."""
     ordered: bool = False
-    """Does the input tell which results by count a key has, if all of its rows come from one stream?"""
+    """Whether the input determines the results by count of a key whose rows all come from one stream."""
 
     @property
     def by_count(self) -> CountTrigger | None:

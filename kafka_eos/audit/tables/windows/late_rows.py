@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _RECORD = ("source", "s_topic", "s_partition", "s_offset")
 ROW = (*_RECORD, "lane", "branch")
-"""What names a row on its way into windows."""
+"""The columns that identify a row before its windows."""
 COUNTED, AGAIN, ASIDE, REFUSED = 0, 1, 2, 3
-"""What became of a row, as outputs tell; ``REFUSED`` for being late."""
+"""The fate of a row, as outputs show it; ``REFUSED``: rejected because it was late."""
 _TURN = "struct<sink: string, partition: int, offset: bigint>"
 
 

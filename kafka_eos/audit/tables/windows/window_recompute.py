@@ -258,9 +258,9 @@ def _newest(times: DataFrame) -> DataFrame:
 
 
 def _with_newest(fated: DataFrame, newest: DataFrame | None) -> DataFrame:
-    """Add the newest earlier time, null where it is unknown.
+    """Add the newest time of the rows before each row, null where it is unknown.
 
-    Results of windows precede the watermark that closed them, unless a row emitted them.
+    Rows behind windows are results: each precedes the watermark that closed its window, unless a row emitted it.
     """
     if newest is None:
         return fated.withColumn("newest", F.lit(None).cast("bigint"))

@@ -219,7 +219,7 @@ def _now() -> float:
 
 _lock = threading.Lock()
 _loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread, LoopWatchdog]] = {}
-"""By process: a forked child has no loop of its own yet."""
+"""Event loops by process id: a forked child must create its own."""
 
 
 def _loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread, LoopWatchdog]:

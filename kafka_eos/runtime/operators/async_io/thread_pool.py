@@ -45,7 +45,7 @@ class DaemonThreadPool:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._free = threading.Semaphore(0)
-        """How many threads wait for a job."""
+        """Counts the threads that wait for a job."""
 
     def submit(self, fn: Callable[[Any], Any], value: Any) -> Future[Any]:
         """Call the function in one of the threads, in the context of the caller. From one thread only."""

@@ -31,9 +31,9 @@ class BroadcastStateCopy:
         self._entries: dict[Any, Any] = dict(state.items())
         self._in_order = False
         self._written: dict[Any, Any] = {}
-        """By the record at hand; None stands for "no value"."""
+        """Values written by the current record; None stands for "no value"."""
         self._open = False
-        """Is a record of the broadcast stream at hand?"""
+        """Whether a record of the broadcast stream is being processed."""
 
     def get(self, key: Any) -> Any:
         return self._written[key] if key in self._written else self._entries.get(key)
@@ -107,7 +107,7 @@ class BroadcastStates:
         self._ctx = ctx
         self._states: dict[str, BroadcastStateCopy] = {}
         self.is_applying = False
-        """Is a record of the broadcast stream at hand?"""
+        """Whether a record of the broadcast stream is being processed."""
 
     def declare(self, name: str, key_tp: Any, value_tp: Any, *, opening: bool) -> BroadcastStateCopy:
         """Declare a state of that name. Raises PlanError if the name is taken, or a type cannot be stored."""

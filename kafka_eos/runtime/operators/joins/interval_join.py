@@ -28,7 +28,7 @@ class IntervalJoinOperator(JoinOperator):
         super().__init__(node)
         self._lower, self._upper = node.interval.lower, node.interval.upper
         self._kept = max(self._upper, 0), max(-self._lower, 0)
-        """For how long a row may have something to come, by stream."""
+        """The time for which a row may still find partners, by stream."""
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         asked = [side for side, tag in enumerate(self._node.unmatched) if tag is not None]

@@ -49,7 +49,7 @@ class JoinOperator(Operator):
     """Stores the rows of two streams, and joins them when the watermark advances. See its subclasses."""
 
     declared_with: ClassVar[tuple[str, str]] = (".key_by(..., values=...)", ".key_by(..., values=...)")
-    """Where the user declares the type of each stream's rows."""
+    """The operations with which the user declares the types of both streams, for messages."""
 
     def __init__(self, node: JoinNode) -> None:
         self._node, self._codecs = node, tuple(map(ElementsCodec, node.value_codec))

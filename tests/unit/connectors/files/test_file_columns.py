@@ -203,7 +203,8 @@ def test_a_value_with_its_declared_fields_alone_is_written(kind: str, tmp_path: 
 @pytest.mark.parametrize(
     ("tp", "value", "why"),
     [
-        (int, 1.5, "a float is no long"), (int, True, "a bool is no long"), (bool, "no", "a str is no boolean"),
+        (int, 1.5, "a float is not a valid long"), (int, True, "a bool is not a valid long"),
+        (bool, "no", "a str is not a valid boolean"),
         (float, "1.5", "no double"), (str, 5, "no string"), (bytes, "x", "no bytes"),
         (datetime.date, NOON, "no date"), (datetime.datetime, 5, "no timestamp-micros"), (uuid.UUID, "x", "no uuid"),
         (list[int], [1, 2.5], "no long"), (dict[str, int], {"a": 1.5}, "no long"), (int | None, 1.5, "no long"),

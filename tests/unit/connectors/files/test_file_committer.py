@@ -332,9 +332,9 @@ def said(sink: FileSink, committable: Committable) -> str:
 def test_a_probe_describes_the_file_it_found(sink: FileSink) -> None:
     committable = prepared(sink)
     hidden, published = staged(sink, committable), final(sink, committable)
-    assert said(sink, committable) == f"{hidden} is there"
+    assert said(sink, committable) == f"{hidden} exists"
     sink.committer(job()).commit(PERMIT, committable)
-    assert said(sink, committable) == f"{published} is there"
+    assert said(sink, committable) == f"{published} exists"
     published.unlink()
     assert said(sink, committable) == f"{published} was committed and then moved away by a reader"
 

@@ -240,7 +240,7 @@ def test_rows_that_lack_a_declared_type_are_named_as_the_plans_fault_beside_rows
 
     with (
         closing(OperatorChain(plan, {}, {}, {exchange.name: encode})) as chain,
-        pytest.raises(PlanError, match="values cannot pass exchange"),
+        pytest.raises(PlanError, match="values cannot be sent through exchange"),
     ):
         chain.push("in", batch)
 

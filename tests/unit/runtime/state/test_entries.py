@@ -94,7 +94,7 @@ def test_places_are_those_that_have_a_value(world: World) -> None:
     assert list(maps.scan_keys("k", 1)) == [("k", 1, "a"), ("k", 1, "b")]
 
     plain = backend.value(StateDescriptor("plain", KEY, JsonText("number")))
-    with pytest.raises(Bug, match="a key has one place"):
+    with pytest.raises(Bug, match="it has one entry per key"):
         plain.scan_keys("k")
 
 
