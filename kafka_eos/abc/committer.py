@@ -31,7 +31,7 @@ class Spread:
     most: int
 
     def joined(self, other: Spread) -> Spread | None:
-        """Return what is true of the records of both; None if they differ in more than the partition counts."""
+        """Return the facts that hold for the records of both; None if they differ in more than the partition counts."""
         if (self.topic, self.partitioner) != (other.topic, other.partitioner):
             return None
         return Spread(self.topic, self.partitioner, min(self.fewest, other.fewest), max(self.most, other.most))

@@ -1,7 +1,7 @@
 """The steps of an audit: settle, pin, scan, judge, report.
 
-Rule: nothing is scanned before nothing is in flight, and every offset is pinned before the first scan. What
-stands in the way of a sound scan ends up in the verdict as INCONCLUSIVE, with its name.
+Rule: a scan begins when nothing is in flight and every offset is pinned. Anything that prevents a sound scan makes the
+verdict INCONCLUSIVE, with the reason.
 """
 
 from __future__ import annotations
@@ -296,8 +296,8 @@ class _Audit:
         """Return the sinks that the recompute cannot judge, with the reason: the order or the number of workers
         differs.
 
-        Different outputs are then no finding while every epoch shows as many as it committed, each once. If no counts
-        were recorded, nothing can be concluded.
+        Differing outputs are not a finding as long as every epoch shows as many outputs as it committed, each
+        once. If no counts were recorded, nothing can be concluded.
         """
         differing = scan.differing(sinks) if sinks else {}
         counted = Check.WRONG_COUNT not in barred
@@ -350,7 +350,7 @@ def _list_differing(facts: Observations) -> set[str]:
 
 
 def _left_out(skipped: int, unread: int) -> list[str]:
-    """Return what of the inputs is not judged, for the headline."""
+    """Return the parts of the inputs that are not judged, for the headline."""
     parts = [f"{skipped:,} before the start (offsets)"] * (skipped > 0) + [f"{unread:,} unread"] * (unread > 0)
     return [f"not judged: {' and '.join(parts)} of the inputs"] if parts else []
 

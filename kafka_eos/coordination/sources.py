@@ -172,7 +172,7 @@ class SourceCoordinator:
         return notices
 
     def find_missing(self) -> list[str]:
-        """Return what sources lack to be read from their start. One that does not respond is left out."""
+        """Return the input that sources lack to be read from their start. A source that does not respond is ignored."""
         wrong: dict[str, None] = {}
         for name in self._sources_by_name:
             try:

@@ -53,7 +53,7 @@ def shows_all_messages() -> bool:
 
 
 def format_message(error: BaseException) -> str:
-    """Return an exception's whole message, shortened and printable, whatever it quotes: for dead letters only.
+    """Return an exception's message, shortened and printable, even if it quotes the record: for dead letters only.
 
     Lone surrogates, which cannot be encoded, are escaped.
     """

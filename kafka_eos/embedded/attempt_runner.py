@@ -201,7 +201,7 @@ class AttemptRunner:
             self._apply(self._find_requests())
 
     def _find_requests(self) -> facts.PendingRequests:
-        """Return what callers wait for. Other workers begin after a checkpoint, which then is requested, too."""
+        """Return the requests for checkpoints: those of callers, and one before a change of workers."""
         pending = self._request_handler.pending
         if pending.checkpoint is None and self._pool.find_change():
             return replace(pending, checkpoint=EpochKind.REQUESTED)

@@ -39,7 +39,7 @@ class WorkerTask(ABC):
 
     @abstractmethod
     def describe_end(self) -> str | None:
-        """Return how it ended, such as "was killed by signal 9"; None if it runs. Waits for an end that is near."""
+        """Return how the process ended, such as "was killed by signal 9"; None if it runs. May wait for its end."""
 
     @abstractmethod
     def kill(self) -> None:

@@ -157,7 +157,7 @@ class _UnsentRows(ListCodec[Any]):
 
 
 def one_phase(node: Node) -> Node:
-    """Return a node of a plan in which each fold has one phase. The rows in front of it are as unchecked as before."""
+    """Return the node as part of a plan in which each fold has one phase."""
     match node:
         case PartialFoldNode():
             shared = {field.name: getattr(node, field.name) for field in fields(KeyByNode)}

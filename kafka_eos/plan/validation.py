@@ -122,8 +122,7 @@ def _unread(plan: Graph, node: Node) -> str:
 
 
 def _check_loops(plan: Graph) -> None:
-    """Check that the edges that lead back are those of feedback nodes, and no others: barriers wait for all other
-    edges."""
+    """Check that only edges of feedback nodes lead back: barriers wait for all other edges."""
     ways = [(node.name, reader.name) for node in plan.nodes for reader, _ in plan.downstream(node.name)]
     back = back_edges((node.name for node in plan.nodes), ways)
     declared = {(node.name, node.to): node for node in plan.feedbacks}

@@ -95,7 +95,7 @@ def find_misfits(declared: Mapping[str, Any], schema: pa.Schema) -> Iterator[str
 
 
 def family(tp: pa.DataType) -> str:
-    """Return what values of a type are, in words; values of one family may have more or fewer digits."""
+    """Return the family of a type, in words. Values of one family may differ in their number of digits."""
     if arrow_types.is_dictionary(tp):
         return family(tp.value_type)
     return next((name for name, applies in _FAMILIES if applies(tp)), str(tp))

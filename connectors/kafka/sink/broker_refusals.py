@@ -68,7 +68,7 @@ class RefusalSearch:
         return frozenset(found)
 
     def _halve(self, topic: str, rows: Sequence[Row]) -> Iterator[int]:
-        """Yield the refused rows among some of which at least one is refused, unless that needs several together."""
+        """Yield the refused rows of a group with at least one; none if only several together are refused."""
         if len(rows) == 1:
             yield rows[0][0]
             return

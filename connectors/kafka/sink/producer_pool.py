@@ -151,7 +151,7 @@ class WarmProducer:
 
     @property
     def refusing_topics(self) -> frozenset[str]:
-        """Return the topics of which a broker has refused a record."""
+        """Return the topics for which a broker has refused a record."""
         return frozenset(self._events.refusing_topics)
 
     def explain_permissions(self, *rights: Permission) -> Explain:

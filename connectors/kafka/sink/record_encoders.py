@@ -69,7 +69,7 @@ _RESERVED: Final = {0: 1, -1: -2}
 
 
 def original_time(time: int) -> int:
-    """Return the timestamp to write for that of an input record: now if it has none, which is -1."""
+    """Return the timestamp to write for that of an input record: the present time for -1, which means none."""
     return NOW if time == -1 else writable_time(time)
 
 

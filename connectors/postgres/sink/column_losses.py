@@ -60,7 +60,7 @@ class ColumnLosses:
         return cls in self._taken and not self._array
 
     def describe(self, value: Any) -> str:
-        """Return what the column would lose of a value, as the end of a sentence; empty if nothing."""
+        """Return the loss of a value in the column, as the end of a sentence; empty if it loses nothing."""
         if not self._type or value is None:
             return ""
         if self._array and not isinstance(value, list):

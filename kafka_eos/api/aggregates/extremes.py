@@ -283,7 +283,7 @@ def _type_of(value: FieldOr[Any, Any] | None, state: Any) -> Any:
 
 
 def _type_read(value: Callable[[Any], Any] | None, values: Any) -> Any:
-    """Return the type of what is read of values of a type: that of a function's result, or of the values."""
+    """Return the type that an aggregate reads: the result type of its function, or the type of the values."""
     return values if value is None else get_return_type(value)
 
 

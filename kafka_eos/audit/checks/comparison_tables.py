@@ -109,7 +109,8 @@ class ComparisonTables:
     def steps(self) -> tuple[DataFrame, bool]:
         """Return the input of a recompute of state, and whether part of it has an unknown order.
 
-        The input is what reaches the stages, in the order of its keys; all input, if the plan must run in one task.
+        The input consists of the rows that reach the stages, in the order of their keys. If the plan must run in one
+        task, it is all input.
         """
         scope, recompute, records = self._scope, self._recompute, self._seen.input(self._scope.inputs)
         if scope.cut.serial:

@@ -132,7 +132,7 @@ class Scan:
     def differing_by_code(self) -> dict[str, str]:
         """Return the sinks without provenance that other code may have made differ from the recompute, with the reason.
 
-        No output of them tells which code made it, so a sink that differs is not compared.
+        Their outputs do not show which code made them, so a sink that differs is not compared.
         """
         if not self.seen.unmarked or self._scope.other_code is None:
             return {}

@@ -57,9 +57,9 @@ def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFr
 
 
 def _answered(grouped: DataFrame) -> DataFrame:
-    """Let outputs that nothing else expects take the places of ``any`` outputs of unknown values, as far as they go.
+    """Match unexpected outputs with ``any`` expected outputs of unknown value, until one of the two runs out.
 
-    Copies of known outputs come last. What is left of either is too many, or lost.
+    Copies of known outputs are matched last. Unmatched outputs are unexpected; unmatched expectations are lost.
     """
     in_turn = Window.partitionBy("sink").orderBy("made", F.xxhash64("said")).rowsBetween(Window.unboundedPreceding, 0)
     surplus = F.when(F.col("said").isNotNull(), F.greatest("more", F.lit(0))).otherwise(0)

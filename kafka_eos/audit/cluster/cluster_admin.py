@@ -218,9 +218,9 @@ def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[
 def settle(
     cluster: TransactionView, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
 ) -> tuple[Ranges, list[str]]:
-    """Wait until no transaction is open in ``topics``: their offsets then, and what is still open if time ran out.
+    """Wait until no transaction is open in ``topics``. Return their offsets, and transactions open at the timeout.
 
-    ``ends``: where reading ends, asked for after the offsets, so that records of between are none of it.
+    ``ends``: returns where reading ends. It is called after the offsets are read, which excludes later records.
     """
     deadline = time.monotonic() + seconds
     while busy := unsettled(found := cluster.ranges(topics), ends()):

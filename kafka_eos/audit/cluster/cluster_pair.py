@@ -1,6 +1,6 @@
 """Two clusters, one with the inputs of an audit and one with its outputs, as the audit sees them.
 
-Rule: each request names only topics of the cluster that it goes to. A topic is one of inputs or one of outputs.
+Rule: each request names only topics of its own cluster. A topic belongs to the inputs or to the outputs.
 """
 
 from __future__ import annotations

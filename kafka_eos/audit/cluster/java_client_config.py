@@ -1,7 +1,7 @@
-"""The security settings of a librdkafka client in the words of Java's client, which the audit reads Kafka with.
+"""The security settings of a librdkafka client, translated for Java's client, with which the audit reads Kafka.
 
-Rule: what cannot be said in those words is refused by name. Secrets of files are read now, but for a token: Java reads
-its file itself, for each client again.
+Rule: a setting without a translation is refused by name. Secrets in files are read now, except a token: Java reads its
+file again for each client.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def session(
     python_path: Sequence[str] = (),
     long: bool = False,
 ) -> Iterator[SparkSession]:
-    """One in the application of ``given``; under spark-submit in the program's; else one of its own, which it stops."""
+    """A session in the application of ``given`` or of spark-submit, or a new one, which it stops."""
     found = given.session() if isinstance(given, PendingSession) else given or submitted_session()
     if found is not None:
         _require_connector(found)
@@ -112,11 +112,11 @@ def open_session(
     python_path: Sequence[str] = (),
     long: bool = False,
 ) -> SparkSession:
-    """A session on ``master``; under spark-submit, where that says; else a local one on all cores.
+    """Open a session: on ``master``, under spark-submit on its master, otherwise locally on all cores.
 
-    ``python_path`` is added to what Python workers import from; on a cluster it has to be there too. ``long`` prepares
-    for minutes of work; ``partitions`` of shuffles are the least. ConfigError if Java or pyspark is missing, or if
-    the program has a session: the audit would take its settings, and end it.
+    ``python_path`` is added to the import path of Python workers; on a cluster it must exist there, too. ``long``
+    prepares for minutes of work. ``partitions`` is the minimum for shuffles. Raises ConfigError if Java or pyspark is
+    missing, or if the program has a session: the audit would use its settings and stop it.
     """
     ensure_extra("audit", "the audit")
     if has_active_session():

@@ -1,4 +1,4 @@
-"""The size of topics, before there is a Spark session: it decides how the session is prepared, and nothing else.
+"""The size of topics, read before the Spark session is opened. It only determines how the session is prepared.
 
 Rule: a cluster that does not answer soon, or a login that only the Java client knows, counts as unknown. No check of
 the audit uses these offsets.

@@ -127,10 +127,10 @@ class Subject:
         return replace(self, sinks=kept, not_audited={**self.not_audited, **unfit})
 
     def needed_whole(self, topics: Sequence[str], ahead: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[str]:
-        """Return those of ``topics`` of which each record is needed.
+        """Return those of ``topics`` from which every record is needed.
 
-        Of a table that the job has read to its end, only the newest record of a key is needed. A table that is not read
-        to its end yet may have lost a record that rows were joined with; as of a time, each record is needed.
+        From a table that the job has read to its end, only the newest record of each key is needed. If the table is not
+        read to its end, compaction may have removed a record that rows were joined with. An as-of join needs all.
 
         ``ahead``: by source, the records that the job has not read.
         """

@@ -1,7 +1,7 @@
 """The input that was processed by other code than the audit has loaded, by the job's history.
 
-Pure. Each start records digests of the user's files. Rule: a start that recorded none, or no file in common with the
-audit, says nothing of its code.
+Pure. Each start records digests of the user's files. Rule: the code of a start is unknown if it recorded
+no digests, or none of a file that the audit has loaded.
 """
 
 from __future__ import annotations

@@ -69,10 +69,10 @@ def first_ends(sources: Mapping[str, Positions]) -> Offsets:
 
 
 def spans(entries: Iterable[LedgerEntry]) -> Spans:
-    """The input, cut where an epoch ended without in-flight rows: what lies before has been processed before the rest.
+    """Return the input, cut where an epoch ended without in-flight rows: each span was processed before the next one.
 
-    An offset belongs to the first span that ends behind it, or to one more behind the last. ``entries``: in the order
-    of epochs. An end that lies behind a later one is none: the job has gone back, to a savepoint say.
+    An offset belongs to the first span that ends behind it, or to a further span behind the last end. ``entries`` are
+    in the order of epochs. An end behind a later one is ignored: the job has rolled back, for example to a savepoint.
     """
     ends: list[dict[tuple[str, int], int]] = []
     known: dict[tuple[str, int], int] = {}

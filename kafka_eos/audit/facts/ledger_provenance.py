@@ -1,11 +1,11 @@
-"""Provenance that is kept beside the data: from the place of an output in its topic to what its header would say.
+"""Provenance beside the data: from the location of an output in its topic to the text of its header.
 
-A stored batch tells which producer wrote it and how that one had numbered its records; the file of that producer's
-transaction tells where each of them came from. The Java client shows no batches, so the tasks read their headers
-themselves (``rpc.logs``).
+A stored batch has the id of its producer and the numbers of its records. The file of that producer's transaction has
+the origin of each record. The Java client does not expose batches, so the tasks read their headers themselves
+(``rpc.logs``).
 
-Rule: brokers say who wrote a record, and the job's ledger which file that is. A file that is named and not there, or
-not what was stored, breaks the audit off; a producer of which the ledger knows nothing has told nothing.
+Rule: brokers determine the producer of a record, and the job's ledger determines the file of that producer. A named
+file that is missing or altered ends the audit. Records of a producer that is not in the ledger have no provenance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The partitioner and the partition counts of a sink's records over time, from the epoch ledger.
 
-Pure. Rule: what the ledger does not tell of an epoch is a regime of its own, of which nothing is known.
+Pure. Rule: epochs without these facts in the ledger form a separate regime with unknown values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafka_eos.storage.epoch_ledger import LedgerEntry
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Epochs up to this number, and after those of the regime before; ``spread`` is None if unknown."""
+    """The partitioning of the epochs after the previous regime, up to this number; ``spread`` is None if unknown."""
 
     until: int
     spread: Spread | None

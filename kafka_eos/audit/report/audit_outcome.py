@@ -46,9 +46,9 @@ _ADVICE = (
 
 
 class ReportWriter:
-    """Writes the report of an audit, whatever happens.
+    """Writes the report of an audit, even after an error.
 
-    ``context`` is what the report says besides, as far as it is known.
+    ``context`` has the other facts of the report, as far as they are known.
     """
 
     def __init__(self, directory: Path | None, context: Context) -> None:

@@ -1,6 +1,6 @@
-"""The axes of a picture: numbers to places on it, and the round numbers that are written beside it.
+"""The axes of a chart: the positions of numbers, and ticks at round numbers.
 
-Pure. Rule: an axis holds all that is drawn on it and ends at a round number or with the last value.
+Pure. Rule: an axis covers all values, and ends at a round number or at the last value.
 """
 
 from __future__ import annotations

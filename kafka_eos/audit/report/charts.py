@@ -38,7 +38,7 @@ class Life:
 
 
 def life(events: Sequence[Mapping[str, Any]]) -> Life:
-    """Read the events that have a time; others and unknown ones are left out."""
+    """Read the events that have a time; ignore the others and unknown ones."""
     timed = [event for event in events if isinstance(event.get("at"), int | float)]
     died = deaths(timed)
     start = min((event["at"] for event in timed), default=0)

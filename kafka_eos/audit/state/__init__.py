@@ -1,10 +1,10 @@
-"""The audit of a job's state: the newest committed checkpoint beside what the input makes, key by key.
+"""The audit of a job's state: the newest committed checkpoint, compared key by key with a recompute from the input.
 
     verdict = audit_state(pipeline, settings, report_dir=Path("report"))
 
-That every output is there once is one claim; that what the job has stored for the next ones is right, is another.
-``auditor`` has the steps, ``doubts`` what cannot be compared, ``scan`` the tables, ``rows`` what runs in Spark's Python
-workers.
+The other audit checks outputs; this one checks the state on which the next outputs depend.
+``state_audit`` has the steps, ``uncertain_state`` the state that cannot be compared, ``state_scan`` the tables, and
+``state_rows`` the code that runs in Spark's Python workers.
 """
 
 from kafka_eos.audit.state.state_audit import audit_state

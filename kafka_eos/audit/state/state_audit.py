@@ -1,7 +1,7 @@
-"""The steps of an audit of state: look at the checkpoint, pin the input, recompute, compare, judge.
+"""The steps of an audit of state: read the checkpoint, pin the input, recompute, compare, judge.
 
-Rule: what nothing tells is counted and said, never called wrong. The newest committed checkpoint is judged, as it is
-the one from which the job would resume.
+Rule: state that cannot be determined is counted and reported, never called wrong. The newest committed checkpoint is
+judged, because the job would resume from it.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def audit_state(
     settle_seconds: float = 30.0,
     earlier: Sequence[Path | str] = (),
 ) -> Verdict:
-    """Compare the state of a stopped job's newest committed checkpoint with what its input makes, key by key.
+    """Compare the state of a stopped job's newest committed checkpoint with a recompute from its input, key by key.
 
-    The arguments are those of ``audit``, and so is what becomes of errors.
+    The arguments and the handling of errors are those of ``audit``.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     app = app or file_of(pipeline)
@@ -244,7 +244,7 @@ class _Run:
 def _uncompared(
     blind: dict[tuple[str, str], int], found: Sequence[Difference], unknown: Doubts
 ) -> tuple[UncomparedState, ...]:
-    """Return what the verdict leaves open, by state: rows that were not compared, differences that prove nothing."""
+    """Return the state that the verdict does not cover: rows not compared, and differences that prove nothing."""
     left = [UncomparedState(f"{name[1]} of {name[0]}", n, unknown.blind[name]) for name, n in blind.items() if n]
     open_: Counter[tuple[str, str, str]] = Counter()
     for each in found:

@@ -1,7 +1,6 @@
-"""The tables of an audit of state: what is stored beside what the input makes, and what of it differs.
+"""The tables of an audit of state: the stored rows, the recomputed rows, and their differences.
 
-Rule: rows are put side by side by their whole place, never by a hash of it; only those that are not the same byte for
-byte are decoded.
+Rule: rows are matched by their whole state key, never by a hash of it. Only rows that differ in a byte are decoded.
 """
 
 from __future__ import annotations

@@ -47,7 +47,10 @@ _EXPIRES = "it depends on when state with a time to live expired"
 
 @dataclass(frozen=True)
 class Doubts:
-    """``blind``: states that are not compared at all. ``unsure``: operators of which a difference proves nothing."""
+    """The limits of a comparison of state.
+
+    ``blind``: states that are not compared at all. ``unsure``: operators for which a difference proves nothing.
+    """
 
     blind: Mapping[Name, str]
     unsure: Mapping[str, str]

@@ -1,8 +1,8 @@
-"""The expected outputs: the plan's operators run over the input again, as a Spark table.
+"""The expected outputs, as a Spark table: the plan's operators run over the input again.
 
-Rule: where the pipeline was free to choose an order (a key whose input comes from several partitions), its own update
-numbers are followed if they are complete. Otherwise such outputs are marked ``loose``, and their values are not
-compared.
+Rule: if the order of a key's input is undefined (it comes from several partitions), the recompute follows the update
+numbers of the visible outputs, if these are complete. Otherwise such outputs are marked ``loose``, and their values are
+not compared.
 """
 
 from __future__ import annotations

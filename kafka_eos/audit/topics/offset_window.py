@@ -89,9 +89,9 @@ def behind(question: TopicAuditOptions, ranges: Ranges, found: OffsetWindow) -> 
 
 
 def left_out(question: TopicAuditOptions, ranges: Ranges, found: OffsetWindow) -> list[str]:
-    """Return what of inputs and outputs is not judged, for the headline; what an earlier audit has judged is left out.
+    """Return the parts of inputs and outputs that neither this audit nor an earlier one judged, for the headline.
 
-    In offsets, of which some belong to the ends of transactions.
+    They are counted in offsets, some of which belong to transaction markers.
     """
     texts = []
     for role, names in (("inputs", question.inputs), ("outputs", question.outputs)):

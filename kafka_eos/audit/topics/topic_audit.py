@@ -155,7 +155,7 @@ class _Run:
         return TopicScan(self._spark, self._question, self.window, files(kept), self._placed)
 
     def _late(self, scan: TopicScan, ranges: Ranges) -> list[str]:
-        """Return the partitions whose times do not tell the range: records behind its end are older than the end."""
+        """Return the partitions with records behind the end of the range that are older than that end."""
         end = self._question.end
         if not isinstance(end, datetime):
             return []
@@ -374,7 +374,7 @@ def _allowed(question: TopicAuditOptions) -> list[str]:
 
 
 def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally], compacted: list[str]) -> list[str]:
-    """Return what was left out, for the headline."""
+    """Return the excluded records, for the headline."""
     conditions = {
         "inputs excluded by --where": _sum(tallies, question.inputs, "excluded"),
         "outputs excluded by --output-where": _sum(tallies, question.outputs, "excluded"),

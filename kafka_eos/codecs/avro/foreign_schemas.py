@@ -1,6 +1,6 @@
 """Avro data of another program, with a schema that is first seen at run time.
 
-Rule: whatever the bytes and the schema are, the result is a value or a ValueError, and the bytes bound the memory. The
+Rule: any bytes and any schema lead to a value or a ValueError, and the bytes bound the memory. The
 reader in C uses the process's stack for nested values, and creates as many values of no bytes as the schema describes.
 Both are excluded (``expansion``) before it is called.
 """

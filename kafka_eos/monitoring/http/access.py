@@ -81,7 +81,7 @@ class HttpAccess:
         return self.users is not None or self.user_header is not None
 
     def find_dangers(self, host: str) -> list[str]:
-        """Return what everybody can do who reaches a server that listens at ``host``; nothing on loopback."""
+        """Return warnings about what anyone can do who reaches a server at ``host``; none on loopback."""
         if host in LOOPBACK:
             return []
         dangers = []
