@@ -275,5 +275,5 @@ class BroadcastConnectedStream(_BroadcastConnection, Generic[L, R]):
 def _names(tags: tuple[OutputTag[Any] | None, ...]) -> tuple[str | None, ...]:
     for tag in tags:
         if not isinstance(tag, OutputTag | None):
-            raise plan_error(f"side outputs of a join are of OutputTag(name, type), not {tag!r}.")
+            raise plan_error(f"a side output of a join must be OutputTag(name, type), not {tag!r}.")
     return tuple(None if tag is None else tag.name for tag in tags)

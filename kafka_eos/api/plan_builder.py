@@ -169,7 +169,7 @@ def _beside(node: str, tags: Sequence[OutputTag[Any]]) -> list[str]:
     names = [_MAIN]
     for tag in tags:
         if not isinstance(tag, OutputTag):
-            raise plan_error(f"side outputs of {node!r} are of OutputTag(name, type), not {tag!r}.")
+            raise plan_error(f"a side output of {node!r} must be OutputTag(name, type), not {tag!r}.")
         try:
             names.append(ensure_name(tag.name, "side output"))
         except ConfigError as error:

@@ -578,8 +578,8 @@ class KeyedStream(BaseStream, Generic[K, T]):
         """
         if not isinstance(assigner, _Assigner):
             raise plan_error(
-                "window is of tumbling(seconds=...), sliding(...), session(gap=...), days(...), rows(...) or "
-                f"global_(...), not of {assigner!r:.80}{': are its brackets missing?' if callable(assigner) else ''}"
+                "window must be tumbling(seconds=...), sliding(...), session(gap=...), days(...), rows(...) or "
+                f"global_(...), not {assigner!r:.80}{': are its brackets missing?' if callable(assigner) else ''}"
             )
         self._expect_tags(late=late)
         late_for = call_quoting_user(lambda: milliseconds(lateness, "lateness=", 0))

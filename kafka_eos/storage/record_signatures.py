@@ -78,8 +78,8 @@ def expect_signed(name: str, content: bytes, signature: bytes | None) -> None:
         )
     if not any(hmac.compare_digest(_sign(key, content), signature) for key in _keys):
         raise CorruptCheckpoint(
-            f"{name}: its signature is by none of the keys in checkpoint_key_file: another program wrote it, or the "
-            "key that it was signed with is missing in the file"
+            f"{name}: its signature matches no key in checkpoint_key_file: another program wrote it, or the "
+            "file lacks the key that signed it"
         )
 
 

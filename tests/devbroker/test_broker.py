@@ -167,7 +167,7 @@ def test_a_broker_of_another_release_keeps_its_release(tmp_path: Path, release: 
 
 
 def test_a_release_that_cannot_be_fetched_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Kafka 2\.8 can be fetched; there are: 4\.3, 4\.4, 4\.0, 3\.9"):
+    with pytest.raises(ConfigError, match=r"Kafka 2\.8 is available; choose one of: 4\.3, 4\.4, 4\.0, 3\.9"):
         Broker(tmp_path / "kafka", release="2.8")
 
 

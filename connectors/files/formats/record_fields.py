@@ -64,7 +64,8 @@ def expect_columns(names: Sequence[str]) -> None:
     """Raise ConfigError for names that cannot be the columns of a file."""
     if not names or len(set(names)) < len(names) or PROVENANCE in names:
         raise ConfigError(
-            f"columns: {', '.join(names) or 'none'}: at least one, without duplicates, and none named {PROVENANCE}"
+            f"columns must be at least one, without duplicates, and none named {PROVENANCE} "
+            f"(got {', '.join(names) or 'none'})"
         )
 
 

@@ -73,7 +73,7 @@ def cache_dir() -> Path:
 def pinned_jars(conf: str) -> list[Artifact]:
     """Return the jars of ``conf`` by file name. Raises ConfigError for an unknown configuration."""
     if conf not in CONFIGURATIONS:
-        raise ConfigError(f"no jar configuration {conf!r}; there are: {', '.join(CONFIGURATIONS)}")
+        raise ConfigError(f"no jar configuration {conf!r}; available: {', '.join(CONFIGURATIONS)}")
     lines = map(str.split, (_PACKAGE / "jars.sha256").read_text(encoding="utf-8").splitlines())
     found = [Artifact.parse(coordinates, digest) for digest, of, coordinates in lines if of == conf]
     return sorted(found, key=lambda artifact: artifact.file)

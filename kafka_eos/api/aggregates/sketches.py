@@ -106,7 +106,7 @@ class QuantilesAggregate(Aggregate[Any, Buckets, list[float]]):
             return acc
         number = float(found)
         if not math.isfinite(number):
-            raise ValueError(f"quantiles are of finite numbers, not of {found!r}")
+            raise ValueError(f"quantiles need finite numbers (got {found!r})")
         if number == 0:
             return Buckets(acc.above, acc.below, acc.zeros + 1)
         bucket = math.ceil(math.log(abs(number)) / _LOG)

@@ -75,7 +75,7 @@ class Broker:
         self._cluster_id = cluster_id or uuid4().hex[:22]
         self.release: str = release or saved.get("release", next(iter(RELEASES)))
         if self.release not in RELEASES:
-            raise ConfigError(f"no broker of Kafka {self.release} can be fetched; there are: {', '.join(RELEASES)}")
+            raise ConfigError(f"no broker of Kafka {self.release} is available; choose one of: {', '.join(RELEASES)}")
 
     @classmethod
     def attach(cls, directory: Path) -> Broker | None:

@@ -53,8 +53,8 @@ WRONG: dict[str, tuple[Callable[[Flow], Any], str]] = {
     "watermarks of another type": (lambda f: f.plain.with_timestamps(watermarks=60), r"bounded\(seconds\).*not 60"),
     "watermarks without brackets": (lambda f: f.plain.with_timestamps(watermarks=bounded), "brackets missing"),
     "watermarks of a table": (lambda f: f.table.with_timestamps(watermarks="60 s"), "not '60 s'"),
-    "windows without brackets": (lambda f: f.keyed.window(tumbling), "window is of tumbling.*brackets missing"),
-    "windows of a number": (lambda f: f.keyed.window(300), "window is of tumbling.*not of 300"),
+    "windows without brackets": (lambda f: f.keyed.window(tumbling), "window must be tumbling.*brackets missing"),
+    "windows of a number": (lambda f: f.keyed.window(300), "window must be tumbling.*not 300"),
     "lateness of another type": (
         lambda f: f.keyed.window(tumbling(seconds=5), lateness="1"),
         "lateness= must be a number",

@@ -88,7 +88,7 @@ class CachedAsyncMapOperator(AsyncMapOperator):
         if batch.keys is None:
             raise PlanError(
                 f"operator {self._ctx.operator!r} sends requests by key, but the checkpoint contains pending rows "
-                "without a key: they are of a pipeline whose async_map had no keys. Run that pipeline until it has "
+                "without a key, from an async_map without keys. Run the earlier pipeline until it has "
                 "stopped: its last checkpoint contains no such rows."
             )
         get = self._state.get
