@@ -42,7 +42,7 @@ def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
 def _point(options: argparse.Namespace, home: Path, turn: int, mode: str, interval: float | None) -> Row:
     settings = {
         "parallelism": options.workers,
-        **({"BENCH_STOP_THE_WORLD": 1} if mode == _STOPPED else {"checkpoint_mode": mode}),
+        **mode_settings(mode),
         "checkpoint_interval": NEVER if interval is None else interval,
         "BENCH_KEYS": options.keys,
     }
@@ -50,6 +50,11 @@ def _point(options: argparse.Namespace, home: Path, turn: int, mode: str, interv
     window = measure("shuffles", home, settings, seconds=seconds, warm_up=options.warm_up)
     tell(f"turn {turn + 1}: {mode}, {name_of(interval)}: {window.rate_out / 1000:.1f} k rows/s")
     return {"turn": turn, "mode": mode, "interval": interval, **_figures(window)}
+
+
+def mode_settings(mode: str) -> Row:
+    """Return the settings of the job ``shuffles`` for a mode of ``MODES``."""
+    return {"BENCH_STOP_THE_WORLD": 1} if mode == _STOPPED else {"checkpoint_mode": mode}
 
 
 def _figures(window: Window) -> Row:

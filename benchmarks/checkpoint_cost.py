@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.abs_paper import MODES
+from benchmarks.abs_paper import MODES, mode_settings
 from benchmarks.apps.generated import Counter
 from benchmarks.command import Benchmark, middle, shown, table, tell, where
 from benchmarks.jobs import NEVER, Run, Unusable, started
@@ -45,7 +45,7 @@ def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
 def _pairs(options: argparse.Namespace, home: Path, mode: str, interval: float) -> Iterator[Row]:
     settings = {
         "parallelism": options.workers,
-        "checkpoint_mode": mode,
+        **mode_settings(mode),
         "checkpoint_interval": NEVER,
         "BENCH_KEYS": options.keys,
     }

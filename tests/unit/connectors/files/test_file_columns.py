@@ -205,10 +205,12 @@ def test_a_value_with_its_declared_fields_alone_is_written(kind: str, tmp_path: 
     [
         (int, 1.5, "a float is not a valid long"), (int, True, "a bool is not a valid long"),
         (bool, "no", "a str is not a valid boolean"),
-        (float, "1.5", "no double"), (str, 5, "no string"), (bytes, "x", "no bytes"),
-        (datetime.date, NOON, "no date"), (datetime.datetime, 5, "no timestamp-micros"), (uuid.UUID, "x", "no uuid"),
-        (list[int], [1, 2.5], "no long"), (dict[str, int], {"a": 1.5}, "no long"), (int | None, 1.5, "no long"),
-        (int | str, 1.5, "no union of long, string"), (str, datetime.timedelta(1), "no string"), (Kind, 5, "no enum"),
+        (float, "1.5", "a valid double"), (str, 5, "a valid string"), (bytes, "x", "a valid bytes"),
+        (datetime.date, NOON, "a valid date"), (datetime.datetime, 5, "a valid timestamp-micros"),
+        (uuid.UUID, "x", "a valid uuid"), (list[int], [1, 2.5], "a valid long"),
+        (dict[str, int], {"a": 1.5}, "a valid long"), (int | None, 1.5, "a valid long"),
+        (int | str, 1.5, "a valid union of long, string"), (str, datetime.timedelta(1), "a valid string"),
+        (Kind, 5, "a valid enum"),
     ],
     ids=repr,
 )  # fmt: skip
