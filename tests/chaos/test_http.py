@@ -130,7 +130,7 @@ def test_a_receiver_that_is_in_trouble_holds_the_job_and_loses_nothing(
     receiver.script = lambda key, body: (503, {})
     job = sending()
     with running(job) as run:
-        run.until(lambda: "answers 503" in run.log, "wait for the receiver")
+        run.until(lambda: "responded 503" in run.log, "wait for the receiver")
         receiver.script = lambda key, body: None
         run.until_all_committed()
         run.drain()

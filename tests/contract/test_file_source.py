@@ -462,7 +462,7 @@ def test_a_link_of_another_user_is_not_followed(tmp_path: Path, monkeypatch: pyt
         return os.stat_result(found)
 
     monkeypatch.setattr("os.lstat", lstat)
-    with pytest.raises(ConfigError, match=r"a\.jsonl is a link that user 12345 has made to a file of user"):
+    with pytest.raises(ConfigError, match=r"a\.jsonl is a link of user 12345 to a file of user"):
         read(opened(FileSource(source, value=Order)))
 
 
@@ -489,7 +489,7 @@ def test_a_link_that_takes_the_place_of_a_found_file_is_not_followed(
         return os.stat_result(found)
 
     monkeypatch.setattr("os.fstat", fstat)
-    with pytest.raises(ConfigError, match="is a link that user 12345 has made to a file of user"):
+    with pytest.raises(ConfigError, match="is a link of user 12345 to a file of user"):
         read(reader)
 
 

@@ -129,7 +129,7 @@ def test_each_value_has_a_key_of_its_own_which_a_later_process_sends_again(kit: 
     kit.receiver.script = lambda key, body: (503, {}) if body["n"] == 3 else None
     sink = kit.sink(headers={"Authorization": "Bearer x"})
     committable = kit.prepared(sink, {"n": 1}, {"n": 2}, {"n": 3})
-    with committer_of(sink) as committer, pytest.raises(Retryable, match="answers 503"):
+    with committer_of(sink) as committer, pytest.raises(Retryable, match="responded 503"):
         committer.commit_all(permit(), [committable])
     kit.receiver.script = lambda key, body: None
 
@@ -192,7 +192,7 @@ def test_an_answer_is_judged_by_its_status_if_its_body_cannot_be_decoded(kit: Ki
     kit.receiver.script = lambda key, body: (next(answers), {"Content-Encoding": "gzip"})
     committable = kit.prepared(kit.sink(), "only")
     with committer_of(kit.sink()) as committer:
-        with pytest.raises(Retryable, match=r"answers 502: \{\}$"):
+        with pytest.raises(Retryable, match=r"responded 502: \{\}$"):
             committer.commit_all(permit(), [committable])
         assert committer.commit_all(permit(), [committable]) == [CommitOutcome.COMMITTED]
 
@@ -334,7 +334,7 @@ def test_a_receiver_that_asks_to_wait_is_left_alone_until_then(kit: Kit) -> None
     sink = kit.sink()
     committable = kit.prepared(sink, 1)
     with committer_of(sink) as committer:
-        with pytest.raises(Retryable, match="answers 429"):
+        with pytest.raises(Retryable, match="responded 429"):
             committer.commit_all(permit(), [committable])
         with pytest.raises(Retryable, match="requested a pause of 300 s more"):
             committer.commit_all(permit(), [committable])
@@ -378,7 +378,7 @@ def test_a_stretch_of_sending_ends_with_how_far_it_is(kit: Kit, monkeypatch: pyt
 def test_a_receiver_may_say_in_its_own_way_that_it_has_it(kit: Kit) -> None:
     kit.receiver.script = lambda key, body: (409, {})
     committable = kit.prepared(kit.sink(), 1)
-    with committer_of(kit.sink()) as committer, pytest.raises(Retryable, match="answers 409"):
+    with committer_of(kit.sink()) as committer, pytest.raises(Retryable, match="responded 409"):
         committer.commit_all(permit(), [committable])
 
     with committer_of(kit.sink(arrived=(409,))) as committer:

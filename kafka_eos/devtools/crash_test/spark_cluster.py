@@ -36,8 +36,11 @@ class SparkCluster:
     def __init__(
         self, directory: Path, workers: int = WORKERS, cores: int = CORES, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.directory, self._port = directory, free_port()
-        self._wanted, self._cores, self._environment = workers, cores, environment or {}
+        self.directory = directory
+        self._port = free_port()
+        self._wanted = workers
+        self._cores = cores
+        self._environment = environment or {}
         self.workers: list[subprocess.Popen[bytes]] = []
         self._started: list[subprocess.Popen[bytes]] = []
 
