@@ -74,7 +74,7 @@ class Pipeline(PlanBuilder):
         An exception of user code or a codec is attributed to its record, with these exceptions: an OSError, a
         MemoryError, a Retryable or one of ``environment_errors``, or an error caused by one of these, and an
         ImportError. After such an error the job restarts from its last checkpoint. ``record_errors`` are attributed to
-        the record in any case, for example a FileNotFoundError.
+        the record in any case, for example a FileNotFoundError, and so is an OSError or a MemoryError about a value.
         """
         name = name_connector("source", source, name)
         first = None if after is None else self._find_awaited_source(after, name)

@@ -1,6 +1,6 @@
 """Attribution of an exception from user code or a codec to the record, the environment or the job.
 
-Pure. Readers, operators, writers and exchanges of both engines use it before they reject a record. It searches the
+Readers, operators, writers and exchanges of both engines use it before they reject a record. It searches the
 exception and its causes from the outside in: along ``__cause__``, else along ``__context__`` as far as a traceback
 would show it. The first known class decides; of its base classes, the most specific one.
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import mmap
 import traceback
 from dataclasses import dataclass
 from gzip import BadGzipFile
@@ -42,6 +43,8 @@ _MESSAGES_OF_VALUES: Final = frozenset(
     }
 )
 """Messages of an OSError without a number that the standard library raises for a value: of bz2 and of addresses."""
+_LARGE: Final = 256 << 20
+"""Bytes. If so many are free, a MemoryError is about a value, such as ``"x" * 10**18``."""
 _PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -112,9 +115,20 @@ def is_plain_data_error(error: Exception) -> bool:
 
 
 def _is_about_value(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return _has_memory()
     if not isinstance(error, OSError):
         return False
     return error.errno in _NUMBERS_OF_VALUES or (error.errno is None and str(error) in _MESSAGES_OF_VALUES)
+
+
+def _has_memory() -> bool:
+    """Return whether this process may still have a large piece of memory, so that more than that was requested."""
+    try:
+        mmap.mmap(-1, _LARGE).close()  # nothing of it is used
+    except (OSError, MemoryError):
+        return False
+    return True
 
 
 def _reason(error: Exception, operator: str, where: str) -> str:

@@ -9,6 +9,8 @@ import json
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -75,7 +77,6 @@ ENVIRONMENTS = [
     socket.gaierror(-2, "unknown host"),
     OSError(28, "No space left on device"),
     ssl.SSLCertVerificationError("expired"),
-    MemoryError(),
     _raised(lambda: importlib.import_module("that_is_not_installed")),
     Retryable("the broker does not answer"),
     RestartFromCheckpoint("fenced"),
@@ -104,6 +105,7 @@ RECORDS = [
     _raised(lambda: bz2.decompress(b"no bzip2")),
     _raised(lambda: socket.inet_aton("1.2.3.4.5")),
     _raised(lambda: socket.inet_pton(socket.AF_INET6, "::g")),
+    _raised(lambda: "x" * 10**18),
     _wrapped(ConnectionResetError("reset"), ValueError("bad"), chained="from None"),
 ]
 
@@ -116,6 +118,21 @@ def test_what_something_else_did_is_the_environments(error: Exception) -> None:
 @pytest.mark.parametrize("error", RECORDS, ids=repr)
 def test_what_the_record_did_is_the_records(error: Exception) -> None:
     assert ErrorRules().classify(error) is Fault.RECORD
+
+
+def test_a_lack_of_memory_is_the_environments() -> None:
+    code = """
+import resource
+from kafka_eos.core.fault_attribution import ErrorRules
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+taken = []
+try:
+    while True:
+        taken.append(bytes(1 << 20))
+except MemoryError as error:
+    print(ErrorRules().classify(error).name)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "ENVIRONMENT\n"
 
 
 def test_a_registry_that_is_away_is_named_and_no_function_is() -> None:

@@ -148,6 +148,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/codecs/registry/response_bounds.py _MOST_BYTES
         kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST
         kafka_eos/codecs/registry/unknown_schemas.py _MOST_IDS
+        kafka_eos/core/fault_attribution.py _LARGE
         kafka_eos/core/provenance_blocks.py _MOST_OUTPUTS
         kafka_eos/storage/object_names.py _MOST_INFLATED
     """,
