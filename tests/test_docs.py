@@ -225,6 +225,7 @@ def _operations(kind: type) -> set[str]:
     return {name for name in own - of_any if not name.startswith("_")}
 
 
+@pytest.mark.campaign
 def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     """The builder refuses links and anchors without a target, and entries of the reference without a name."""
     built = subprocess.run(

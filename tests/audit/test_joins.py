@@ -216,14 +216,14 @@ CORRUPTIONS = (
     Corruption("lonely unreported", unreported, {Check.LOST: 1, Check.WRONG_COUNT: 1}),
 )
 SOME = (
-    *(f"{name} right" for name in STREAMS),
+    *(f"{name} right" for name in STREAMS if name not in ("pairs", "unpaid", "tumbled", "lonely")),
     "pairs other",
     "pairs late-one",
     "unpaid though-matched",
     "tumbled twice",
     "lonely unreported",
 )
-"""One of each way to be wrong."""
+"""One of each way to be wrong, and every stream: what an audit takes grows with its sinks."""
 
 
 @some_or_every(CORRUPTIONS, SOME)
@@ -241,6 +241,6 @@ def test_each_corruption_of_joins_is_named(
 
     run = spoilt(job, new_job, topic, PIPELINE, given, corruptions, spark)
 
-    assert [len(run.outs[f"{name} right"]) > 0 for name in STREAMS] == [True] * len(STREAMS)
+    assert {sink.partition(" ")[0] for sink, outs in run.outs.items() if outs} == {*STREAMS}
     run.expect_named()
     assert "not recomputed" not in run.verdict.headline

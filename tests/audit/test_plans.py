@@ -68,6 +68,7 @@ def numbered(source: str, records: list[tuple[int, int, str]]) -> list[Out]:
     return outs
 
 
+@pytest.mark.campaign
 def test_a_stateless_plan_with_fan_out_and_dead_letters(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -212,6 +212,7 @@ def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
 
 
 @pytest.mark.parametrize("is_said", [True, campaign(False)], ids=["said", "not-said"])
+@pytest.mark.campaign
 def test_a_dead_letter_that_lacks_the_contents_of_its_record_is_right_if_it_says_so(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, is_said: bool
 ) -> None:

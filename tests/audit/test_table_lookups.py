@@ -234,6 +234,7 @@ def test_either_row_of_a_key_in_two_partitions_of_a_table_is_right(
     assert {left.sink for left in verdict.facts.uncompared} == {name.replace(" ", "-") for name in names}
 
 
+@pytest.mark.campaign
 def test_what_looks_into_a_table_that_has_changed_is_not_recomputed(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -307,8 +307,8 @@ def test_ids_that_inputs_and_outputs_do_not_share_are_of_two_things() -> None:
     ("asked", "why"),
     [
         ({"id": "$.typo"}, "none of the 24 outputs has an id: check '$.typo'"),
-        ({"id": "$.id", "input_id": "$.typo"}, "none of the 24 inputs has an id: check '$.typo'"),
-        ({"inputs": (), "order": "json.typo", "schema": "typo LONG"}, "no output has both a key and an order"),
+        campaign({"id": "$.id", "input_id": "$.typo"}, "none of the 24 inputs has an id: check '$.typo'"),
+        campaign({"inputs": (), "order": "json.typo", "schema": "typo LONG"}, "no output has both a key and an order"),
     ],
 )
 def test_a_comparison_of_nothing_is_invalid(pair: Pair, spark: Any, asked: dict[str, Any], why: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 ORDERS = """
@@ -39,12 +40,11 @@ build().run(until_caught_up=True)
 @pytest.mark.parametrize(
     "command",
     [
-        ("-m", "kafka_eos", "run", "shop_in_files.orders:build", "--until-caught-up"),
-        ("-m", "kafka_eos", "run", "shop_in_files/orders.py:build", "--until-caught-up"),
-        ("-m", "shop_in_files.orders"),
-        ("script.py",),
+        pytest.param(("-m", "kafka_eos", "run", "shop_in_files.orders:build", "--until-caught-up"), id="module"),
+        campaign(("-m", "kafka_eos", "run", "shop_in_files/orders.py:build", "--until-caught-up"), named="file"),
+        campaign(("-m", "shop_in_files.orders"), named="main"),
+        pytest.param(("script.py",), id="script"),
     ],
-    ids=["module", "file", "main", "script"],
 )
 def test_workers_call_the_function_that_returns_the_pipeline(tmp_path: Path, command: tuple[str, ...]) -> None:
     package = tmp_path / "shop_in_files"

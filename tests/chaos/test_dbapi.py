@@ -76,6 +76,7 @@ def check(job: Job) -> None:
         ),
     ],
 )
+@pytest.mark.campaign
 def test_a_job_that_dies_between_any_two_steps_loses_and_doubles_nothing(
     new_tables: Callable[..., Job], points: tuple[str, ...], workers: int
 ) -> None:

@@ -22,6 +22,7 @@ from kafka_eos.connectors.files import FileSource
 from kafka_eos.core.errors import InputLost, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Term
 from kafka_eos.testing import SourceUnderTest, check_source
+from tests.marks import campaign
 
 CTX = JobContext("job", Term(1), {})
 
@@ -120,7 +121,7 @@ def test_a_store_that_is_away_is_waited_for(port: int) -> None:
         opened(away, positions).poll(1, 0)
 
 
-@pytest.mark.parametrize("place", ["bucket", "directory"])
+@pytest.mark.parametrize("place", ["bucket", campaign("directory")])
 def test_partitions_are_read_once_also_when_worker_and_supervisor_die(place: str, port: int, tmp_path: Path) -> None:
     """The last program of docs/files.md as it is, but for its places; a partition comes between two runs."""
     store, directory = Store(port), tmp_path / "in"

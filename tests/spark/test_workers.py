@@ -114,6 +114,7 @@ def test_an_application_that_fails_to_load_in_a_worker_is_named(new_job: NewJob,
         SparkEngine(spark).run(plan, AppRef(job.app), job.settings(parallelism=1), until_caught_up=True)
 
 
+@pytest.mark.campaign
 def test_a_job_begins_with_fewer_workers_while_a_core_is_taken_and_grows_when_it_is_free(
     new_job: NewJob, spark: Any, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_bad_record_stops_the_job_at_once_and_leaves_nothing_open(new_job: New
     assert job.left_open() == []
 
 
+@pytest.mark.campaign
 def test_altered_state_is_named_by_the_worker_that_opens_it(new_job: NewJob, spark: Any) -> None:
     """The driver reads no state: that of a whole cluster would pass through one machine."""
     job = new_job(TOTALS % "pass", input=2, output=1)

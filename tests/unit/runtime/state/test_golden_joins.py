@@ -43,7 +43,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "workers"), [("memory", 2), ("rocksdb", 2), campaign("rocksdb", 1), campaign("rocksdb", 3)]
+    ("backend", "workers"), [campaign("memory", 2), ("rocksdb", 2), campaign("rocksdb", 1), campaign("rocksdb", 3)]
 )
 def test_joins_go_on_with_the_rows_that_wait(
     job: Mapping[str, Any], backend: str, workers: int, tmp_path: Path
