@@ -129,7 +129,6 @@ def test_a_stop_whose_last_checkpoint_fails_takes_another_one(new_job: NewJob, f
     check(job)
 
 
-@pytest.mark.campaign
 def test_a_stop_that_could_not_take_its_last_checkpoint_says_so(new_job: NewJob) -> None:
     """A worker dies over it, and one that is to begin again stands still until stop_timeout."""
     job = new_job(**IN_TIME, KAFKA_EOS_STOP_TIMEOUT="3s")

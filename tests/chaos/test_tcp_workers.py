@@ -231,7 +231,6 @@ def test_a_stop_is_heard_at_once_while_workers_are_waited_for(proxied: Callable[
     assert list(job.out.glob("part-*")) == []
 
 
-@pytest.mark.campaign
 def test_workers_that_never_connect_are_replaced(proxied: Callable[..., ProxiedJob]) -> None:
     job = proxied(worker_timeout=6.0)
     job.pool.keeps_workers_out = True
