@@ -215,7 +215,7 @@ class Recovery:
                 self.ownership.write_base(manifest.id, "the newest epoch was decided; its commits are finished")
                 return manifest
             case EpochRevoked(epoch=epoch, reason=reason):
-                assert unfinished.previous is not None  # settle turns a revocation without one into Stop
+                assert unfinished.previous is not None  # without one, decide_unfinished returns EpochStuck
                 previous = self.ownership.load(unfinished.previous)
                 # Nothing is to be committed, so no commit waits for this check, and no earlier epoch is left.
                 self.stored.ensure_intact(previous.id, records.index_files(previous.states, previous.in_flight))

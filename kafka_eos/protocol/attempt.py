@@ -15,6 +15,9 @@ Rules:
 - An epoch is decided only when the epoch before it is committed, and when its input was verified.
 - After an abort, no epoch begins and no cleanup runs before every subtask has confirmed the abort.
 - Nothing follows ``ReplaceAttempt``, ``EndWithInputLost`` or ``EndJob``.
+
+If a subtask is lost, in any phase, the attempt ends (``ReplaceAttempt``). The recovery with which the next attempt
+begins completes the epoch that was decided last. An epoch that was triggered and not decided has not happened.
 """
 
 from __future__ import annotations

@@ -91,8 +91,9 @@ def apply_retention(
     Note: an upload that finds its content already stored does not write it again. Call this while no upload is in
     progress (after the receipt, before the next barrier), or pass the files in use as ``held``. An upload of a newer
     term can lose its file only to the batch that is being deleted when that term is claimed, because ownership is
-    checked before each batch. For that, the new term must claim the job, recover, process, and upload the content of a
-    file that no manifest names, all while one batch is deleted. Its next recovery would name the file.
+    checked before each batch. For that, this process must be suspended between that check and the deletion. Meanwhile
+    the new term must recover, process, and upload the content of a file that no manifest names, such as a state that
+    has become empty again. Its next recovery would then raise CorruptCheckpoint and name the file.
     """
     facts = take_inventory(storage, job, held)
     ensure_owner()

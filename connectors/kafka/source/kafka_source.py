@@ -2,6 +2,9 @@
 
 Rule: the checkpoint is the source of truth. Positions that the topic cannot serve any more are an error (InputLost),
 never a silent jump. The consumer group's offsets are written for lag tools only.
+
+After a crash the next attempt reads from the positions in the manifest of the newest decided epoch; positions that were
+captured for a later epoch are forgotten.
 """
 
 from __future__ import annotations
