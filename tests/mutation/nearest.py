@@ -2,7 +2,7 @@
 
     tests/unit/<room>   the fast tests of a room of ``kafka_eos``; ROOMS adds others, FILES those that one file needs
     CALLERS             all other fast tests that call the function of a mutant, if none of its own notices it
-    SLOW                whole jobs, real brokers, Spark: asked only about a mutant that no fast test notices
+    SLOW                jobs, real brokers, Spark, the simulation: asked only about mutants that no fast test notices
 
 Rule: every folder of the library is in ROOMS or in LEFT_OUT, where a file may stand for itself. A test is named as
 pytest names it: a folder, a file, or ``file::function`` where the whole file would take minutes. Of those that a file
@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.mutation.signatures import ROOT, files
 
 _CONTRACT, _UNIT = "tests/contract", "tests/unit"
-_FAST = (_UNIT, _CONTRACT, "tests/schedules", "tests/simulation")
+_FAST = (_UNIT, _CONTRACT, "tests/schedules")
 _VERBS = "tests/conformance/test_conformance.py"
 _SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_restored_backups.py"
 _LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/connectors/_lake/test_lake_commit_status.py", _SINKS)
