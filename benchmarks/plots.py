@@ -156,6 +156,24 @@ def _metrics(figure: Any, rows: Sequence[Row]) -> None:
         axes.legend()
 
 
+def _fault_tolerance(figure: Any, rows: Sequence[Row]) -> None:
+    axes = figure.subplots()
+    for number, family in enumerate(dict.fromkeys(row["family"] for row in rows)):
+        own = [row for row in rows if row["family"] == family]
+        names = list(dict.fromkeys(row["design"] for row in own))
+        points = [
+            [_median([row for row in own if row["design"] == name], of, 1.0) or 0 for of in ("p99_ms", "rate")]
+            for name in names
+        ]
+        axes.plot(*zip(*points, strict=True), "o-", color=_COLORS[number], markersize=5, linewidth=1.2, label=family)
+        for name, point in zip(names, points, strict=True):
+            axes.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=7.5, color=_COLORS[number])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.margins(x=0.14, y=0.12)
+    _dress(axes, "latency from produce to a read_committed reader, p99, ms", "records per second", from_zero=False)
+
+
 _OF_METRICS = ("thousand records per second", "CPU s per million records")
 
 _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
@@ -164,6 +182,7 @@ _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float,
     "backpressure": (_backpressure, (9.0, 3.4)),
     "checkpoint_cost": (_checkpoint_cost, (8.5, 3.6)),
     "exchange": (_exchange, (13.0, 4.0)),
+    "fault_tolerance": (_fault_tolerance, (8.5, 5.0)),
     "metrics": (_metrics, (9.0, 3.4)),
     "skew": (_skew, (10.5, 4.0)),
     "state_sizes": (_state_sizes, (13.5, 4.0)),

@@ -1,7 +1,9 @@
 """One run of one contender: start it, watch its output become visible, check the output, tell the figures.
 
 Rate and CPU are taken between the first and the last commit that a read_committed reader saw, so starting Python
-is not in them. Watching costs one small request to the broker each 50 ms.
+is not in them. Windows are the exception: their outputs do not follow the input in step, because a contender that reads
+its partitions in long turns closes its first window late. Their interval begins with the process.
+Watching costs one small request to the broker each 50 ms.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ def run(contender: Contender, source: str, records: int, wanted: Expected, broke
     if wrong := difference(wanted, cluster.committed(output)):
         raise WrongOutput(f"{contender.title}: {wrong}; log:\n{(directory / 'log').read_text()[-3000:]}")
     cluster.delete(output)
-    return _figures(looks, records / wanted.records, load, _checkpoints(directory))
+    begin = looks[0] if wanted.windows else next(look for look in looks if look.visible > 0)
+    millions = records * (wanted.records - begin.visible) / wanted.records / 1e6
+    return _figures(looks, begin, millions, load, _checkpoints(directory))
 
 
 def _watch(
@@ -119,23 +123,24 @@ def _watch(
         time.sleep(_LOOK_EVERY)
 
 
-def _figures(looks: list[Look], inputs_per_output: float, load: float, checkpoints: list[dict[str, float]]) -> Figures:
+def _figures(
+    looks: list[Look], begin: Look, millions: float, load: float, checkpoints: list[dict[str, float]]
+) -> Figures:
+    """Return the figures of the interval from ``begin`` to the last output, in which so many inputs were processed."""
     most = looks[-1].visible
-    first = next(look for look in looks if look.visible > 0)
     last = next(look for look in looks if look.visible == most)
-    if last.at == first.at:
+    if last.at == begin.at:
         raise WrongOutput("everything became visible at once: too few records to measure a rate")
-    millions = (last.visible - first.visible) * inputs_per_output / 1e6
     # At the very last look the process may be gone, and its CPU time with it.
     cpu = max(look.cpu for look in looks if look.at <= last.at)
     own = max(look.own_cpu for look in looks if look.at <= last.at)
     seconds = [checkpoint["seconds"] * 1000 for checkpoint in checkpoints]
     blocked = [checkpoint["blocked_ms"] for checkpoint in checkpoints]
     return Figures(
-        rate=millions * 1e6 / (last.at - first.at),
-        cpu=(cpu - first.cpu) / millions,
-        own_cpu=(own - first.own_cpu) / millions,
-        broker_cpu=(last.broker_cpu - first.broker_cpu) / millions,
+        rate=millions * 1e6 / (last.at - begin.at),
+        cpu=(cpu - begin.cpu) / millions,
+        own_cpu=(own - begin.own_cpu) / millions,
+        broker_cpu=(last.broker_cpu - begin.broker_cpu) / millions,
         memory=max(look.memory for look in looks) / 1e6,
         load_before=load,
         checkpoint_p50=statistics.median(seconds) if seconds else None,

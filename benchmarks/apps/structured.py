@@ -4,6 +4,7 @@
     exactly-once    the same query, its output by ``exactly_once_kafka``
     row state       W2 by transformWithState, one row for each input; state is read and written once a key and batch
 
+BENCH_TRIGGER: time between micro-batches, for ever; without it, the query ends when the input is read.
 Writes ``batches.jsonl``: when each batch ended, how many rows it read, and how many rows of state it changed.
 """
 
@@ -27,6 +28,7 @@ from kafka_eos.structured_streaming import exactly_once_kafka
 HERE = Path(os.environ["BENCH_DIRECTORY"])
 SERVERS, VARIANT = os.environ["BENCH_BOOTSTRAP"], os.environ["BENCH_VARIANT"]
 CORES = os.environ["BENCH_CORES"]
+TRIGGER: Any = {"processingTime": each} if (each := os.environ.get("BENCH_TRIGGER")) else {"availableNow": True}
 PAYMENT = "id long, account string, amount long, note string"
 TOTAL = "account string, total long"
 CONFIG: dict[str, bool | float | int | str | None] = {
@@ -98,7 +100,7 @@ def totals(rows: DataFrame) -> DataFrame:
 
 
 def start(rows: DataFrame, mode: str) -> Any:
-    """Spark's handle of the query, which ends when the input that was there is read."""
+    """Spark's handle of the query."""
     checkpoint, output = str(HERE / "checkpoint"), os.environ["BENCH_OUTPUT"]
     if VARIANT == "exactly-once":
         return exactly_once_kafka(
@@ -107,12 +109,12 @@ def start(rows: DataFrame, mode: str) -> Any:
             bootstrap_servers=SERVERS,
             checkpoint=checkpoint,
             output_mode=mode,
-            trigger={"availableNow": True},
+            trigger=TRIGGER,
             config={"compression.type": "lz4", "linger.ms": 20, "batch.size": 262_144},
         )
     writer = rows.writeStream.format("kafka").options(**WRITER).option("kafka.bootstrap.servers", SERVERS)
     writer = writer.option("topic", output).option("checkpointLocation", checkpoint).outputMode(mode)
-    return writer.trigger(availableNow=True).start()
+    return writer.trigger(**TRIGGER).start()
 
 
 def tell(progress: Iterable[Any]) -> None:

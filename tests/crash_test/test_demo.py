@@ -75,7 +75,7 @@ def test_a_small_demo_passes_and_leaves_its_report(tmp_path: Path) -> None:
 def test_a_small_demo_passes_on_a_spark_cluster(tmp_path: Path) -> None:
     result, report = run_small(tmp_path, "spark")
 
-    assert result.numbers["killed"] == {"Python worker": 1, "executor": 1, "driver": 2}
+    assert result.numbers["killed"] == {"worker": 1, "executor": 1, "driver": 2}
     assert {"driver", "executor 0", "executor 1"} <= {process["name"] for process in report["processes"]}
     assert not still_there(str(tmp_path))
 

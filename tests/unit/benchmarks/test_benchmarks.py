@@ -27,6 +27,7 @@ from benchmarks import (
     checkpoint_cost,
     completing,
     exchange,
+    fault_tolerance,
     joins,
     metrics,
     plots,
@@ -211,6 +212,14 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
                 for mode in backpressure.MODES
                 for at in (1, 2, 3)
             ),
+        ],
+    ),
+    "fault_tolerance": (
+        fault_tolerance.BENCHMARK,
+        [
+            {"family": design.family, "design": design.name, "rate": 1e3, "cpu": 9.0, "p50_ms": 5.0, "p99_ms": 20.0}
+            | {"doubled": 1, "lost": 0, "written": 900, "outage": 2.5}
+            for design in fault_tolerance.designs()
         ],
     ),
     "skew": (
