@@ -229,7 +229,8 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         if needs_marker(prepared, seen):
             # With v4 a zombie's transaction looks like ours; only a current group coordinator can tell them apart.
             marker, deleted = self._read_marker(prepared, current or prepared.end_txn_version < 5)
-        age = (_now_ms() - prepared.prepared_at) / 1000
+        latest = max(time.time(), (current and self._rpc.latest_time()) or 0.0)  # this machine's clock may be behind
+        age = latest - prepared.prepared_at / 1000
         return _TransactionFacts(derive_status(prepared, seen, marker, age, current, deleted), seen, deleted)
 
     def _read_marker(self, prepared: KafkaCommittable, current: bool) -> tuple[str | None, bool]:

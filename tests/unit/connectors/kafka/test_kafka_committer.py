@@ -491,6 +491,13 @@ def test_what_left_no_trace_and_is_old_is_unknown(side: Side) -> None:
     assert side.committer.probe(stored(younger)).status is CommitStatus.LOST
 
 
+def test_with_a_clock_that_is_behind_what_is_old_is_unknown_too(side: Side) -> None:
+    """Its marker may have been deleted: it would be revoked although it was committed."""
+    side.at.clock_ms = lambda: now_ms() + 2 * DAY_MS
+
+    assert side.committer.probe(stored(prepared(prepared_at=now_ms() - 5 * DAY_MS))).status is CommitStatus.UNKNOWN
+
+
 def test_what_the_coordinator_is_still_ending_is_asked_again(side: Side) -> None:
     side.at.ids[NAME] = ABORTING
 
