@@ -44,8 +44,8 @@ class ComparisonTables:
     def comparable(self, table: DataFrame) -> DataFrame:
         """Drop the rows that may exist or not."""
         unknown = refuser_of("id").isin([*self._scope.cut.refusers()])
-        if answering := [*self._scope.windows.sinks, *self._timers]:
-            unknown &= ~refuser_of("id").isin([str(hash_operator(name)) for name in answering])
+        answering = refuser_of("id").isin([str(hash_operator(name)) for name in self._scope.windows.sinks])
+        unknown &= ~(answering | letters.is_of_timer(self._timers))
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
 
     @property

@@ -38,11 +38,15 @@ def answered(pairs: DataFrame, letters: Sequence[str], timers: Collection[str] =
     found = one_to_one.select(F.explode(F.array("letter", "output")).alias("one")).select("one.*")
     if not timers:
         return found
-    is_of_timers = _operator().isin([*timers]) & (refuser_of("id") == _number_of(_operator()))
-    fired = letter_outputs.where(is_of_timers)
+    fired = letter_outputs.where(is_of_timer(timers))
     outputs = missing.where(_operator().isin([*timers])).withColumn("firing", _firing())
     unfired = outputs.join(fired.select(_firing().alias("firing")), "firing", "left_semi")
     return found.union(fired.select("sink", "id")).union(unfired.select("sink", "id")).distinct()
+
+
+def is_of_timer(timers: Collection[str]) -> Column:
+    """Return whether a dead letter is of a timer of one of these operators, and not of a row that it rejected."""
+    return _operator().isin([*timers]) & (refuser_of("id") == _number_of(_operator()))
 
 
 def _numbered(table: DataFrame, refusal: Column, name: str) -> DataFrame:
