@@ -507,12 +507,16 @@ def test_a_pipe_that_takes_the_place_of_a_found_file_is_refused_at_once(tmp_path
         read(reader)
 
 
-def test_a_link_to_nothing_is_told_if_it_may_be_a_file_of_the_source(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "target", ["gone", "{name}", "a.jsonl/below", "x" * 300], ids=["gone", "loop", "below", "long"]
+)
+def test_a_link_to_nothing_is_told_if_it_may_be_a_file_of_the_source(tmp_path: Path, target: str) -> None:
+    """Others hide no file: everybody who may write to the directory can make one."""
     lines(tmp_path / "a.jsonl", ORDERS)
-    (tmp_path / "note.txt").symlink_to(tmp_path / "gone")
+    (tmp_path / "note.txt").symlink_to(target.format(name="note.txt"))
     assert read(opened(FileSource(tmp_path, value=Order))) == ORDERS
 
-    (tmp_path / "b.jsonl").symlink_to(tmp_path / "gone")
+    (tmp_path / "b.jsonl").symlink_to(target.format(name="b.jsonl"))
     with pytest.raises(ConfigError, match=r"b\.jsonl is a broken link: repair it, or remove it"):
         FileSource(tmp_path, value=Order).discover(CTX, None)
 

@@ -77,8 +77,11 @@ class SourceDirectory:
                 continue
             try:
                 state = os.stat(directory / name)
-            except FileNotFoundError:
-                if (directory / name).is_symlink() and (depth or reads(f"{before}{name}")):
+            except OSError as error:
+                is_link = os.path.islink(directory / name)
+                if not is_link and not isinstance(error, FileNotFoundError):
+                    raise
+                if is_link and (depth or reads(f"{before}{name}")):
                     raise ConfigError(f"{directory / name} is a broken link: repair it, or remove it") from None
                 continue  # it was moved since it was listed, or does not belong to the source
             if stat.S_ISREG(state.st_mode):
