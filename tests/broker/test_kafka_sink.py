@@ -508,6 +508,26 @@ def test_a_dead_letter_over_a_limit_is_written_without_the_contents_of_its_recor
     assert [dict(letter.headers)["dead_letter.offset"] for letter in letters] == [b"0", b"1", b"2"]
 
 
+def test_a_dead_letter_whose_timestamp_its_topic_refuses_has_the_time_of_writing(
+    bootstrap: str, topic: Topic, opened: Open
+) -> None:
+    """The topic of the record may take any timestamp."""
+    now = round(time.time() * 1000)
+    bounds = {"message.timestamp.after.max.ms": "60000", "message.timestamp.before.max.ms": "60000"}
+    out = topic(config=bounds)
+    writer, committer = opened(dead_letter(out).sink)
+    times = [now + 10**9, now - 1000, now - 10**9]
+    raws = [replace(Rows(3).raw(row), timestamp=time) for row, time in enumerate(times)]
+    rows = Batch([RejectedRecord(raw, "parse", "ValueError", "no") for raw in raws], [0, 1, 2], Rows(3))
+    commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
+
+    letters = eventually(lambda: len(found := visible(bootstrap, out)) == 3 and found, "three letters")
+    assert [int(dict(letter.headers)["dead_letter.timestamp"]) for letter in letters] == times
+    written = [letter.timestamp for letter in letters]
+    assert written[1] == times[1]
+    assert not {times[0], times[2]} & {*written}
+
+
 def test_a_dead_letter_over_its_topics_limit_names_its_record(topic: Topic, opened: Open) -> None:
     writer, _ = opened(dead_letter(topic(config={"max.message.bytes": "1000"})).sink)
     rejected = RejectedRecord(Rows(1, 5).raw(0), "parse", "ValueError", "x" * 1000)

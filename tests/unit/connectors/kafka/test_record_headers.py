@@ -17,6 +17,7 @@ from kafka_eos.connectors.kafka.sink.dead_letters import (
     RestoredRecordEncoder,
     encode_dead_letter,
 )
+from kafka_eos.connectors.kafka.sink.record_encoders import NOW
 from kafka_eos.connectors.kafka.source.positions import position, split_id
 from kafka_eos.connectors.kafka.source.replay_decoding import encode_record
 from kafka_eos.core.ids import Term
@@ -188,6 +189,24 @@ def test_headers_that_codecs_need_follow_those_of_the_user_in_each_record() -> N
     assert written(only, batch("a", "b", "c")) == [own + needed[2:], needed[2:], own + needed[2:]]
     assert list(encode_record("in", 3, 5, Record("k", "a", own), codecs).headers) == own + needed
     assert list(encode_record("in", 3, 5, "a", {"value": codecs["value"]}).headers) == needed[2:]
+
+
+def test_the_dead_letter_of_a_result_says_so_and_has_the_time_of_writing() -> None:
+    raw = RawRecord("timers of sums", 7, -5, -5, None, b'{"key":"a"}', ())
+    columns = DeadLetterEncoder()(batch(RejectedRecord(raw, "sums", "OverflowError", "why", is_result=True)))
+
+    assert list(columns.timestamps) == [NOW]
+    assert columns.headers is not None
+    letter = DeadLetter.from_record(Record(None, columns.values[0], tuple(columns.headers[0]), 1))
+    assert letter is not None
+    assert (letter.where, letter.timestamp, letter.is_result, letter.has_record) == (
+        "timers of sums/7/-5",
+        -5,
+        True,
+        False,
+    )
+    forged = Record(None, b"", (("dead_letter.result", b""), *columns.headers[0][:-1]), 1)
+    assert DeadLetter.from_record(forged).is_result is False  # type: ignore[union-attr]
 
 
 def test_dead_letters_are_written_with_all_that_the_records_had_and_read_again() -> None:
