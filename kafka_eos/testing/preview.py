@@ -296,11 +296,15 @@ class _Rejections(RejectionHandler):
         self._note = note
         self._sources_of_plan = plan
 
-    def _reject(self, source: str, operator: str, raw: RawRecord, branch: str, error: Exception) -> None:
+    def _expect_permitted(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
         self._sources_of_plan.attribution(source).expect_record(error, operator, raw.location)
+
+    def _add(
+        self, source: str, topic: str, branch: str, operator: str, raw: RawRecord, error: Exception, *, is_result: bool
+    ) -> None:
         self._note(raw, operator, error)
         if source in self.sources:
-            super()._reject(source, operator, raw, branch, error)
+            super()._add(source, topic, branch, operator, raw, error, is_result=is_result)
 
 
 def _show(value: Any) -> str:
