@@ -86,7 +86,6 @@ def new_writer(bootstrap: str, transactional_id: str | None = None, timeout_ms: 
             **config,
         }
     )
-    producer.list_topics(timeout=PATIENCE)  # without a broker that it has met, the next call may wait half a second
     producer.init_transactions(PATIENCE)
     eventually(lambda: producer.poll(0.05) is not None and seen, "statistics")
     return Writer(producer, name, bootstrap, timeout_ms, seen[-1])

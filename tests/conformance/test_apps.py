@@ -99,6 +99,7 @@ ELSEWHERE = frozenset(
         "lookups.py",
         "registry.py",
         "restored.py",
+        "results.py",
         "rules.py",
         "sends.py",
         "several.py",

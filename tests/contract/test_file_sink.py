@@ -157,7 +157,7 @@ class Passing(StrCodec):
         return super().encode(value)
 
 
-@pytest.mark.parametrize("error", [ConnectionError("the registry is away"), MemoryError()])
+@pytest.mark.parametrize("error", [ConnectionError("the registry is away"), OSError(28, "No space left on device")])
 def test_a_codec_that_fails_in_passing_is_told_as_such(error: Exception, tmp_path: Path) -> None:
     """Not as a defect of this package, though the same value could be encoded a moment later."""
     writer = FileSink(tmp_path, value=Passing(error)).writer(TaskContext(_job(), 0, 1, "out"))

@@ -271,7 +271,7 @@ def test_a_broker_needs_nothing_of_the_other_extras() -> None:
 
 
 def test_an_unknown_configuration_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there are: broker, broker-4.4, broker-4.0, broker-3.9, spark"):
+    with pytest.raises(ConfigError, match="available: broker, broker-4.4, broker-4.0, broker-3.9, spark"):
         fetch_jars("flink")
 
 

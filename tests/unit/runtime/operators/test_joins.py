@@ -384,7 +384,7 @@ def test_a_join_that_could_never_emit_is_refused_with_the_reason() -> None:
         ),
         (
             lambda c: c.interval_join(pair, lower=0, upper=1, unmatched_left="alone"),
-            r"of OutputTag\(name, type\), not 'alone'",
+            r"must be OutputTag\(name, type\), not 'alone'",
         ),
     ],
 )

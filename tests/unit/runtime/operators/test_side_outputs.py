@@ -192,7 +192,7 @@ def test_side_outputs_are_taken_right_behind_their_function_and_the_error_names_
         ((ODD, OutputTag("odd", str)), "two side outputs"),
         ((OutputTag("main", int),), "named 'main'"),
         ((OutputTag("a b", int),), "not usable as a name"),
-        (("odd",), r"of OutputTag\(name, type\)"),
+        (("odd",), r"must be OutputTag\(name, type\)"),
     ],
 )
 def test_tags_that_could_not_be_told_apart_are_refused(tags: Any, why: str) -> None:

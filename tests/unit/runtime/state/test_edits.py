@@ -289,6 +289,6 @@ def test_what_is_no_timer_is_refused(job: Job) -> None:
 
     with pytest.raises(ConfigError, match=r"tuple \(key, time\)"):
         builder.put("op", "event-timers", "k7", True)
-    with pytest.raises(ConfigError, match="it has no value"):
+    with pytest.raises(ConfigError, match="the value of a timer must be True"):
         builder.put("op", "event-timers", ("k7", 12), False)
     builder.close()

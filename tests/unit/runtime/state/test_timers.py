@@ -108,7 +108,7 @@ def test_what_no_timer_is_stored_as_is_refused() -> None:
     assert TimerValueCodec().decode(b"") is True
     with pytest.raises(ValueError, match="2 bytes are stored"):
         TimerValueCodec().decode(b"ab")
-    with pytest.raises(ValueError, match="it has no value"):
+    with pytest.raises(ValueError, match="the value of a timer must be True"):
         TimerValueCodec().encode(False)
     with pytest.raises(ValueError, match="8 bytes, not 7"):
         TimeCodec().decode(bytes(7))
