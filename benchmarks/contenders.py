@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -66,6 +67,25 @@ def versions(other: Path) -> list[Contender]:
             of_other = {**ours.environment, "PYTHONPATH": str(other)}
             found += [replace(ours, name=f"kafka_eos of {other.name}", command=command, environment=of_other), ours]
     return found
+
+
+def environment_of(
+    bootstrap: str, source: str, output: str, directory: Path, workload: str, given: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of an app: topics, its own directory, one worker. ``given`` has those of the contender."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(APPS.parents[1]),
+        "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+        "KAFKA_EOS_PARALLELISM": "1",  # all contenders work in one process, unless they say otherwise
+        "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
+        "BENCH_BOOTSTRAP": bootstrap,
+        "BENCH_INPUT": source,
+        "BENCH_OUTPUT": output,
+        "BENCH_DIRECTORY": str(directory),
+        "BENCH_WORKLOAD": workload,
+        **given,
+    }
 
 
 def _quix_python() -> Path:

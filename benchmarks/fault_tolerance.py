@@ -38,13 +38,13 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
-from benchmarks.contenders import APPS
+from benchmarks.contenders import APPS, environment_of
 from benchmarks.kafka import PARTITIONS, BrokerClient, GroupProgress
 from benchmarks.plots import Row
 from benchmarks.processes import usage
 from benchmarks.run import own_broker
 from benchmarks.trial import WrongOutput
-from benchmarks.workloads import DROPPED, Output, payments
+from benchmarks.workloads import DROPPED, Output, expected, payments
 from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 
 _BACKLOG = "backlog"
@@ -55,7 +55,6 @@ _SLOW, _FAST = 50.0, 2000.0
 """Records a second."""
 _KILLS = 4
 _PATIENCE = 120.0
-_ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -98,21 +97,8 @@ class Job:
         app = str(APPS / f"{design.app}.py")
         runs = ["-m", "kafka_eos", "run", app] if design.app == "ours" else [app]
         self._command = [sys.executable, *runs]
-        self._environment = {
-            **os.environ,
-            "PYTHONPATH": str(_ROOT),
-            "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
-            "KAFKA_EOS_PARALLELISM": "1",
-            "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
-            "BENCH_BOOTSTRAP": bootstrap,
-            "BENCH_INPUT": source,
-            "BENCH_OUTPUT": output,
-            "BENCH_DIRECTORY": str(self._home),
-            "BENCH_WORKLOAD": "W1",
-            "BENCH_CORES": "2",
-            "BENCH_BATCH": "100000",
-            **design.environment,
-        }
+        spark = {"BENCH_CORES": "2", "BENCH_BATCH": "100000"}
+        self._environment = environment_of(bootstrap, source, output, self._home, "W1", spark | {**design.environment})
         self.start()
 
     def start(self) -> None:
@@ -235,29 +221,27 @@ def measure(options: argparse.Namespace, home: Path) -> list[Row]:
         cluster.create(_BACKLOG)
         GroupProgress(broker.bootstrap, "benchmark", [_BACKLOG]).records()  # waits until groups can be served
         cluster.load(_BACKLOG, ((account, value) for account, _, value in payments(options.records)))
+        wanted = expected("W1", payments(options.records)).records
         chosen = [d for d in designs() if options.only in f"{d.family} {d.name}"]
         return attempts(
-            partial(_measure, options, cluster, home, turn, design)
-            for turn in range(options.turns)
-            for design in chosen
+            partial(_measure, wanted, cluster, home, turn, design) for turn in range(options.turns) for design in chosen
         )
 
 
-def _measure(options: argparse.Namespace, cluster: BrokerClient, home: Path, turn: int, design: Design) -> Row:
+def _measure(wanted: int, cluster: BrokerClient, home: Path, turn: int, design: Design) -> Row:
     row: Row = {"turn": turn, "family": design.family, "design": design.name}
     if 3 * design.interval <= _WINDOW:
-        row |= _backlog(options, cluster, home, design)
+        row |= _backlog(wanted, cluster, home, design)
     row |= _streams(cluster, home, design, row.get("rate", math.inf))
     tell(f"{design.family}, {design.name}: {row}")
     return row
 
 
-def _backlog(options: argparse.Namespace, cluster: BrokerClient, home: Path, design: Design) -> Row:
-    """Return the rate in input records per second and the CPU time, after the first output."""
+def _backlog(wanted: int, cluster: BrokerClient, home: Path, design: Design) -> Row:
+    """Return the rate in input records per second and the CPU time, after the first of the ``wanted`` outputs."""
     output = f"out-{time.time_ns()}"
     cluster.create(output)
     job = Job(design, cluster.bootstrap, _BACKLOG, output, home)
-    wanted = sum(amount % 10 != DROPPED for _, amount, _ in payments(options.records))
     try:
         with reading(cluster.bootstrap, output) as seen:
             if not _until(lambda: seen.number, job, _PATIENCE):
@@ -317,7 +301,7 @@ def _kill(job: Job, feed: Feed, seen: Sightings, rate: float, seconds: float) ->
 
     def is_back() -> bool:
         job.expect_alive()
-        return seen.moments[-1] > at and max(islice(reversed(seen.first), 1)) > newest
+        return seen.moments[-1] > at and next(reversed(seen.first)) > newest
 
     feed.run(rate, 0.0, is_back)
     moments = list(seen.moments)

@@ -27,12 +27,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from benchmarks.contenders import APPS, environment_of
 from benchmarks.kafka import BrokerClient
 from benchmarks.run import own_broker
 from benchmarks.workloads import payments
 from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 
-_ROOT = Path(__file__).parents[1]
 INPUT, OUTPUT = "payments", "totals"
 _PATIENCE = 300.0
 PARTS = ("detect", "start Python, recover, restore", "first epoch to its decision", "commit")
@@ -52,20 +52,10 @@ class Job:
     def __init__(self, bootstrap: str, home: Path, log: Path | None = None, *options: str, **settings: str) -> None:
         """``log``: by default ``log`` in ``home``; ``settings``: by their variables. In a process group of its own."""
         self._history = home / "bench" / "history.jsonl"
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(_ROOT),
-            "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
-            "KAFKA_EOS_RESTART_BACKOFF_RESET": "0",  # each kill is answered as a first one
-            "KAFKA_EOS_PARALLELISM": "1",  # the one that is killed has all of the state
-            "BENCH_INPUT": INPUT,
-            "BENCH_OUTPUT": OUTPUT,
-            "BENCH_DIRECTORY": str(home),
-            "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
-            "BENCH_WORKLOAD": "W2",
-            **settings,
-        }
-        command = [sys.executable, "-m", "kafka_eos", "run", str(_ROOT / "benchmarks" / "apps" / "ours.py")]
+        reset = {"KAFKA_EOS_RESTART_BACKOFF_RESET": "0"}  # each kill is answered as a first one
+        # one worker: the one that is killed has all of the state
+        environment = environment_of(bootstrap, INPUT, OUTPUT, home, "W2", reset | settings)
+        command = [sys.executable, "-m", "kafka_eos", "run", str(APPS / "ours.py")]
         with (log or home / "log").open("wb") as out:
             self._process = subprocess.Popen(
                 [*command, *options], env=environment, stdout=out, stderr=out, start_new_session=True

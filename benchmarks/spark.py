@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
-from benchmarks.contenders import APPS
+from benchmarks.contenders import APPS, environment_of
 from benchmarks.kafka import BrokerClient
 from benchmarks.plots import Row
 from benchmarks.processes import usage
@@ -31,7 +31,6 @@ from benchmarks.workloads import Expected, difference, expected, payments
 from kafka_eos.coordination.status_file import read_status
 
 CORES = os.cpu_count() or 1
-_ROOT = Path(__file__).parents[1]
 _LOOK_EVERY = 0.1
 _LONGEST = 600.0
 _ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -173,22 +172,15 @@ def _run(
     contender: Contender, given: Input, interval: float, bootstrap: str, output: str, directory: Path
 ) -> list[Look]:
     """Run to the end of the input. WrongOutput if it fails or takes too long."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(_ROOT),
-        "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+    size = {
         "KAFKA_EOS_PARALLELISM": str(CORES),
-        "BENCH_BOOTSTRAP": bootstrap,
-        "BENCH_INPUT": given.topic,
-        "BENCH_OUTPUT": output,
-        "BENCH_DIRECTORY": str(directory),
-        "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
-        "BENCH_WORKLOAD": contender.workload,
         "BENCH_BATCH": str(given.batch),
         "BENCH_INTERVAL": str(interval),
         "BENCH_CORES": str(CORES),
-        **contender.environment,
     }
+    environment = environment_of(
+        bootstrap, given.topic, output, directory, contender.workload, {**size, **contender.environment}
+    )
     app = str(APPS / f"{contender.app}.py")
     ours = (sys.executable, "-m", "kafka_eos", "run", app, "--until-caught-up", *contender.options)
     command = (sys.executable, app) if contender.app == "structured" else ours

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.contenders import Contender
+from benchmarks.contenders import Contender, environment_of
 from benchmarks.kafka import BrokerClient
 from benchmarks.processes import usage
 from benchmarks.workloads import Expected, difference
@@ -26,7 +26,6 @@ _LOOK_EVERY = 0.05
 _QUIET = 8.0
 """Seconds without new output after which it is final, if it is complete or its process has ended."""
 _STUCK = 120.0
-_ROOT = Path(__file__).parents[1]
 
 
 class WrongOutput(Exception):
@@ -71,19 +70,7 @@ def run(contender: Contender, source: str, records: int, wanted: Expected, broke
     directory.mkdir()
     cluster.create(output)
     load = os.getloadavg()[0]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(_ROOT),
-        "KAFKA_EOS_BOOTSTRAP_SERVERS": broker.bootstrap,
-        "KAFKA_EOS_PARALLELISM": "1",  # all contenders work in one process, unless they say otherwise
-        "BENCH_BOOTSTRAP": broker.bootstrap,
-        "BENCH_INPUT": source,
-        "BENCH_OUTPUT": output,
-        "BENCH_DIRECTORY": str(directory),
-        "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
-        "BENCH_WORKLOAD": contender.workload,
-        **contender.environment,
-    }
+    environment = environment_of(broker.bootstrap, source, output, directory, contender.workload, contender.environment)
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(contender.command, env=environment, stdout=log, stderr=log, cwd=directory)
     try:

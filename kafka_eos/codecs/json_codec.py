@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.plain_models import PlainModel
 from kafka_eos.codecs.returned_values import is_equal, unchanged
@@ -136,10 +137,9 @@ class JsonCodec(Codec[T]):
     def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
         """Decode all values without a call of Python for each."""
         try:
-            found: list[T] = [*map(self._decode, data)]
+            return map_all(self._decode, data)
         except Exception:  # noqa: BLE001 - the record at fault is named when they are decoded one by one
             return None
-        return found if len(found) == len(data) else None
 
     def reader_of(self, schema: Json) -> JsonCodec[T]:
         """Return this codec, which reads every schema.

@@ -229,9 +229,13 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         if needs_marker(prepared, seen):
             # With v4 a zombie's transaction looks like ours; only a current group coordinator can tell them apart.
             marker, deleted = self._read_marker(prepared, current or prepared.end_txn_version < 5)
-        latest = max(time.time(), (current and self._rpc.latest_time()) or 0.0)  # this machine's clock may be behind
-        age = latest - prepared.prepared_at / 1000
+        age = self._find_age(prepared) if current else 0.0
         return _TransactionFacts(derive_status(prepared, seen, marker, age, current, deleted), seen, deleted)
+
+    def _find_age(self, prepared: KafkaCommittable) -> float:
+        """Return the seconds since a transaction was prepared, by this machine's clock or the cluster's: the one that
+        is behind does not count."""
+        return max(time.time(), self._rpc.latest_time() or 0.0) - prepared.prepared_at / 1000
 
     def _read_marker(self, prepared: KafkaCommittable, current: bool) -> tuple[str | None, bool]:
         """Return the marker, and whether the marker of this transaction may have been deleted with its topic.

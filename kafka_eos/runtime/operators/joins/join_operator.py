@@ -123,13 +123,8 @@ class JoinOperator(Operator):
         if len(pairs) > 1:
             first, second = (self._places(side, [pair[side] for pair in pairs]) for side in (0, 1))
             pairs = sorted(pairs, key=lambda pair: (first[id(pair[0])], second[id(pair[1])]))
-        join_rows, outputs = self._node.join_rows, list[Any]()
-        for one, other in pairs:
-            try:
-                outputs += join_rows(one.value, other.value)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
-                self._firings.reject(key, time, error)
-        return outputs
+        call, join_rows = self._firings.call, self._node.join_rows
+        return [out for one, other in pairs for out in call(key, time, join_rows, one.value, other.value)]
 
     def _tag_unmatched(self, side: int, rows: Sequence[JoinRow]) -> list[Any]:
         """Return rows without a partner, tagged for their side output."""

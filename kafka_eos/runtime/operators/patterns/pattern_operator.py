@@ -127,13 +127,11 @@ class PatternOperator(Operator):
 
     def _called(self, key: Any, time: int, fn: Callable[..., Any], matches: Sequence[PartialMatch]) -> list[Any]:
         """Return what the user's function makes of matches; nothing of those that are rejected."""
-        outputs: list[Any] = []
-        for match in matches:
-            try:
-                outputs.append(fn(key, self._table.by_stage(match)))
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
-                self._firings.reject(key, time, error)
-        return outputs
+
+        def make(match: PartialMatch) -> Sequence[Any]:
+            return (fn(key, self._table.by_stage(match)),)
+
+        return [output for match in matches for output in self._firings.call(key, time, make, match)]
 
     def _timed_out(self, key: Any, time: int, over: Sequence[PartialMatch]) -> list[Any]:
         tag, on_timeout = self._node.timed_out, self._node.on_timeout
