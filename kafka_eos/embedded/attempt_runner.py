@@ -10,7 +10,6 @@ Rule: actions are executed in order, and an action that fails ends the attempt.
 
 from __future__ import annotations
 
-import math
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -84,7 +83,7 @@ _LOOK = 0.2
 _DEAF_AFTER = 1.0
 """Seconds between ticks after which this process must itself have been stalled."""
 _SEARCH_INTERVAL = 10.0
-"""Seconds between two searches for output that workers of earlier terms have opened."""
+"""Seconds between two searches for output that a process of an earlier term has opened since recovery."""
 _HUNG_AFTER = 0.25
 """Fraction of worker_timeout after which a worker without progress is reported as hung."""
 
@@ -121,7 +120,7 @@ class AttemptRunner:
             policy,
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
-            CleanupSchedule(now, _SEARCH_INTERVAL if pool.is_remote else math.inf),
+            CleanupSchedule(now, _SEARCH_INTERVAL),
             now,
             filling=bool(held.waiting_sources),
         )

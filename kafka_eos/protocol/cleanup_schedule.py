@@ -1,5 +1,8 @@
 """The schedule of cleanup: deleting epochs that are not retained, and searching for left-over output.
 
+Recovery aborts what older terms have staged. A process of an older term that was suspended meanwhile, or that nobody
+can reach to kill, may stage output afterwards, so the search is repeated while the job runs.
+
 Pure. Rule: cleanup runs only while no epoch is in flight, because no manifest names the files of an epoch in flight.
 The next epoch waits until the epochs before it are cleaned up. It does not wait for a search that has become due.
 """
@@ -15,11 +18,11 @@ from kafka_eos.protocol.actions import RunCleanup
 class CleanupSchedule:
     """The conditions for deleting old epochs and for searching for left-over output.
 
-    ``search_interval``: seconds between two searches, infinite if no process of an earlier term can be alive.
+    ``search_interval``: seconds between two searches.
     """
 
     searched_at: float
-    search_interval: float = float("inf")
+    search_interval: float
     has_old_epochs: bool = False
     """True if an epoch was decided since the last cleanup."""
     running: RunCleanup | None = None

@@ -176,11 +176,10 @@ class MemoryPool(WorkerPool):
         self._left_out: list[MemoryWorker] = []
         self.steps: list[str] = []
         """What was done to all of them."""
-        self.remote = False
 
     @property
     def is_remote(self) -> bool:
-        return self.remote
+        return False
 
     @property
     def workers(self) -> Sequence[MemoryWorker]:

@@ -570,10 +570,8 @@ def opens(one: MemoryAttempt, term: int) -> None:
     one.job.left.begin(TaskContext(job, 0, 1, "left"))
 
 
-@pytest.mark.parametrize("remote", [True, False])
-def test_an_idle_job_aborts_what_old_workers_open_if_any_may_run(attempt: Made, remote: bool) -> None:
+def test_an_idle_job_aborts_what_old_workers_open(attempt: Made) -> None:
     one = attempt(cadence=SELDOM)
-    one.pool.remote = remote
     left = list[int]()
 
     one.run(
@@ -583,7 +581,7 @@ def test_an_idle_job_aborts_what_old_workers_open_if_any_may_run(attempt: Made, 
         lambda: left.append(len(one.coordinator.list_staged())),
     )
 
-    assert left == [0 if remote else 1]
+    assert left == [0]
     assert one.of("committed") != [], "it goes on"
 
 
@@ -591,7 +589,6 @@ def test_a_sink_that_does_not_respond_to_that_search_is_asked_again(
     attempt: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = attempt(cadence=SELDOM)
-    one.pool.remote = True
 
     list_staged = one.job.left.list_staged
 

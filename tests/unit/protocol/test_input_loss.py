@@ -67,7 +67,7 @@ class Run:
 
     def __init__(self, policy: AttemptPolicy) -> None:
         base = EpochId(Epoch(4), Term(2))
-        self.attempt = Attempt.of(policy, epoch(5), base, CleanupSchedule(0.0), 0.0)
+        self.attempt = Attempt.of(policy, epoch(5), base, CleanupSchedule(0.0, 1e9), 0.0)
         self.on(facts.SubtaskReady(0))
 
     def on(self, *learned: AttemptEvent, at: float = 0.0) -> list[AttemptAction]:
