@@ -22,13 +22,14 @@ from kafka_eos.core.ids import Term
 from kafka_eos.embedded.supervisor import run as run_embedded
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.monitoring.terminal.event_log import EventLog
-from kafka_eos.monitoring.terminal.exit_codes import EXIT_ALL_REFUSED, exit_on_error
+from kafka_eos.monitoring.terminal.exit_codes import EXIT_ONLY_DEAD_LETTERS, exit_on_error
 from kafka_eos.monitoring.terminal.live_view import LiveView, format_bytes, print_message
 from kafka_eos.plan import Plan, SourceNode, TimestampsNode
 from kafka_eos.protocol.dead_letter_limit import describe_counts
 from kafka_eos.runtime.program import Program
 
 _KAFKA = "kafka://"
+_ADVICE = "check the source type and your code. The headers dead_letter.error and dead_letter.message give the reason"
 
 
 def run_script(program: Program, settings: Mapping[str, object], engine: Engine | None, until_caught_up: bool) -> None:
@@ -63,10 +64,10 @@ def run_with_view(program: Program, settings: Settings, engine: Engine | None, u
     ended += describe_event_time(plan, view.watermarks, view.splits, view.event_time)
     refused_rows = describe_set_aside(view.set_aside) + describe_late_rows(view.late)
     print_message("drained and committed", (aside, "yellow"), (refused_rows, "yellow"), ended)
-    if refused := view.all_refused:
-        print_message((describe_all_refused(refused), "bold yellow"), level=logging.WARNING)
+    if view.wrote_only_dead_letters:
+        print_message((f"nothing but dead letters was written: {_ADVICE}", "bold yellow"), level=logging.WARNING)
         if until_caught_up:
-            sys.exit(EXIT_ALL_REFUSED)
+            sys.exit(EXIT_ONLY_DEAD_LETTERS)
 
 
 class _StartMessage:
@@ -155,15 +156,6 @@ def describe_late_rows(rows: Mapping[str, int]) -> str:
     """Describe late rows, by operator."""
     by, total = ", ".join(f"{count:,} at {operator}" for operator, count in rows.items()), sum(rows.values())
     return f", {total:,} late row{'s' if total > 1 else ''} ({by})" if rows else ""
-
-
-def describe_all_refused(records: int) -> str:
-    """Warn that every record of the run became a dead letter."""
-    each = f"each of the {records:,} records" if records > 1 else "the only record"
-    return (
-        f"{each} that this run read became a dead letter: check the source type and your code. The headers "
-        "dead_letter.error and dead_letter.message give the reason"
-    )
 
 
 def describe_input(read: Mapping[str, int]) -> str:

@@ -167,8 +167,8 @@ def root(
 def main() -> None:
     """Run the command line.
 
-    Exit codes: 0 success, 1 fatal error, 2 error that the user must fix, 3 stopped before the last commit, 4 every
-    record of a run with ``--until-caught-up`` became a dead letter.
+    Exit codes: 0 success, 1 fatal error, 2 error that the user must fix, 3 stopped before the last commit, 4 a
+    run with ``--until-caught-up`` wrote nothing but dead letters.
     """
     with exit_on_error():
         app()

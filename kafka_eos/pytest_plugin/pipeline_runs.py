@@ -31,7 +31,7 @@ from kafka_eos.devtools.broker.topics import (
     list_topics,
     produce_records,
 )
-from kafka_eos.monitoring.terminal.exit_codes import EXIT_ALL_REFUSED
+from kafka_eos.monitoring.terminal.exit_codes import EXIT_ONLY_DEAD_LETTERS
 from kafka_eos.plan import Plan, SourceNode
 from kafka_eos.pytest_plugin.topics import create_test_topics, delete_and_wait, expect_test_topics
 from kafka_eos.runtime.program import Program, load_program
@@ -181,7 +181,7 @@ def _run_to_end(program: Program, name: str, broker: str, parallelism: int, dire
     except subprocess.TimeoutExpired as error:
         printed = (error.stderr or b"").decode(errors="replace")
         raise ConfigError(f"the job did not catch up within {_SECONDS:g} s:\n{_tail(printed)}") from None
-    if done.returncode not in (0, EXIT_ALL_REFUSED):
+    if done.returncode not in (0, EXIT_ONLY_DEAD_LETTERS):
         raise AssertionError(f"the job ended with exit code {done.returncode}:\n{_tail(done.stdout + done.stderr)}")
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from kafka_eos.core.errors import KafkaEosError, UserError
 
-EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_ALL_REFUSED = 1, 2, 3, 4
+EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_ONLY_DEAD_LETTERS = 1, 2, 3, 4
 
 
 @contextmanager

@@ -38,11 +38,13 @@ class Totals:
         """Records read by epochs that are decided but not committed yet, by epoch and source."""
 
     @property
-    def all_refused(self) -> int:
-        """Return the number of records that the run has read if each of them became a dead letter, else 0."""
+    def wrote_only_dead_letters(self) -> bool:
+        """Return whether the run has read records, at least as many became dead letters, and nothing else was written.
+
+        A record has several dead letters if it passes several operators or yields several results.
+        """
         refused = sum(sum(self.dead_letters.get(source, {}).values()) for source in self.read)
-        read = sum(self.read.values())
-        return read if refused >= read else 0
+        return 0 < sum(self.read.values()) <= refused and sum(self.written.values()) <= refused
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters":
