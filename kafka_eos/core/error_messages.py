@@ -12,7 +12,7 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -52,12 +52,23 @@ def shows_all_messages() -> bool:
     return _shows_all
 
 
+def make_text(convert: Callable[[object], str], value: object) -> str:
+    """Return the ``str`` or ``repr`` of an object of user code, or its class if that raises an exception.
+
+    Python refuses to convert an integer of more than 4,300 digits, which may be the argument of a ``KeyError``.
+    """
+    try:
+        return convert(value)
+    except Exception as error:  # noqa: BLE001 - the object may be of a user's class
+        return f"<{type(value).__name__} that cannot be converted to text: {type(error).__name__}>"
+
+
 def format_message(error: BaseException) -> str:
     """Return an exception's message, shortened and printable, even if it quotes the record: for dead letters only.
 
     Lone surrogates, which cannot be encoded, are escaped.
     """
-    whole = str(error)
+    whole = make_text(str, error)
     text = whole[:_MAX_MESSAGE].encode(errors="backslashreplace").decode()
     more = len(whole) - _MAX_MESSAGE
     return text if more <= 0 else f"{text} … ({more:,} more characters)"
@@ -87,7 +98,7 @@ def show_message(error: BaseException) -> str:
 
 def show_value(value: object, most: int = 200) -> str:
     """Return a value of a record for a message: its ``repr`` if messages are shown, else its class."""
-    return f"{value!r:.{most}}" if _shows_all else f"<hidden {type(value).__name__}>"
+    return make_text(repr, value)[:most] if _shows_all else f"<hidden {type(value).__name__}>"
 
 
 def explain_failure(error: BaseException) -> str:
@@ -97,7 +108,7 @@ def explain_failure(error: BaseException) -> str:
     code were attributed, and described, before.
     """
     if isinstance(error, KafkaEosError | OSError):
-        return str(error) or type(error).__name__
+        return make_text(str, error) or type(error).__name__
     return f"{_find_message(error) or _HINT}{_places(error)}"
 
 
@@ -137,8 +148,8 @@ def _find_message(error: BaseException) -> str | None:
         return format_message(error)
     if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
         return f"[Errno {error.errno}] {os.strerror(error.errno)}"
-    if _is_of_codec(error) and _OF_TYPES.fullmatch(str(error)):
-        return str(error)
+    if _is_of_codec(error) and _OF_TYPES.fullmatch(text := make_text(str, error)):
+        return text
     return None
 
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Final
 from zoneinfo import ZoneInfoNotFoundError
 
-from kafka_eos.core.error_messages import IN_PACKAGE, iterate_causes, name_error
+from kafka_eos.core.error_messages import IN_PACKAGE, iterate_causes, make_text, name_error
 from kafka_eos.core.errors import (
     EnvironmentFailed,
     KafkaEosError,
@@ -119,7 +119,7 @@ def _is_about_value(error: BaseException) -> bool:
         return _has_memory()
     if not isinstance(error, OSError):
         return False
-    return error.errno in _NUMBERS_OF_VALUES or (error.errno is None and str(error) in _MESSAGES_OF_VALUES)
+    return error.errno in _NUMBERS_OF_VALUES or (error.errno is None and make_text(str, error) in _MESSAGES_OF_VALUES)
 
 
 def _has_memory() -> bool:

@@ -30,6 +30,8 @@ class Limits:
 
     # files and lakes
     rows_per_file_read: int = _limit(4096)
+    bytes_per_file_read: int = _limit(16 << 20, 1000)
+    """Of rows, and of what is skipped between them."""
     cells_per_file_read: int = _limit(1 << 18)
     """Fewer rows are read at once if they have many columns."""
     csv_block_bytes: int = _limit(1 << 20, 64)
@@ -106,6 +108,12 @@ class Limits:
     savepoint_part_bytes: int = _limit(256 << 20, 1000)
     """Larger state of an operator is stored as several handles, each for a range of key groups."""
     builder_cache_entries: int = _limit(100_000)
+
+    # what is shown
+    splits_shown: int = _limit(2000, 20)
+    """Splits of a source and worker whose positions are reported: a directory may have tens of thousands of files."""
+    new_splits_named: int = _limit(20)
+    """New splits that an event names; it counts the others."""
 
     # what is stored
     log_lines_per_segment: int = _limit(200)

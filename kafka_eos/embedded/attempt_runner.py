@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from heapq import nsmallest
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import RetryInterrupted
@@ -32,6 +33,7 @@ from kafka_eos.core.errors import (
 from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.embedded.ack_collector import EpochAcks
 from kafka_eos.embedded.background_work import BackgroundWork
 from kafka_eos.embedded.supervisor_events import (
@@ -470,7 +472,8 @@ class AttemptRunner:
             new = {split: at for split, at in positions.items() if split not in self._known[source]}
             if new:
                 self._known[source].update(new)
-                self._observe("splits", source=source, splits=sorted(new))
+                named = nsmallest(LIMITS.new_splits_named, new)
+                self._observe("splits", source=source, count=len(new), splits=named)
                 self._crew.assign(self._session, source, new)
 
 

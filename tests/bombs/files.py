@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
+from kafka_eos.connectors.files.source.bounded_reads import PartTooLarge
 from kafka_eos.connectors.files.source.row_formats import read_format
 from tests.bombs import Attempt
 from tests.bombs.schemas import _AvroMaker, number, record

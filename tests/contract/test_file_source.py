@@ -125,6 +125,7 @@ def test_files_keep_the_contract(ending: str, tmp_path: Path) -> None:
     check_source(fresh, seeds=seeds(2))
 
 
+@pytest.mark.limits("usual")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_file_larger_than_one_read_is_read_on_at_each_edge(ending: str, tmp_path: Path) -> None:
     """A read takes 4,096 rows of a row group of Parquet, and of a block of CSV. Here they are not made smaller."""

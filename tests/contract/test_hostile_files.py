@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import json
 import lzma
 import random
 import zlib
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ import pytest
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.files.formats.avro_format import _bytes as sized
 from kafka_eos.connectors.files.formats.avro_format import _long as long
+from kafka_eos.connectors.files.source import reader as reader_module
 from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
 from kafka_eos.connectors.files.source.row_formats import read_format
 from kafka_eos.core.errors import ConfigError
-from tests.contract.test_file_source import opened, read
+from tests.contract.test_file_source import ORDERS, WRITERS, Order, lines, opened, read
 from tests.unit.codecs.test_hostile import Memory
 
 SYNC = bytes(range(16))
 MIB = 1 << 20
+NEWLINE = "\n"
 TEXTS = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}
 NODES = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
 NULLS = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]}
@@ -249,3 +252,61 @@ def test_a_row_of_csv_that_is_too_long_says_what_to_do(character: str, tmp_path:
         ConfigError, match=r"a\.csv cannot be read after row 0: .*limit of largest_part=.*raise the limit"
     ):
         read(opened(FileSource(tmp_path, format="csv", largest_part=MIB)))
+
+
+# ---------------------------------------------------------------- how much one read takes
+
+
+@pytest.mark.limits(bytes_per_file_read=4000, rows_per_file_read=2)
+@pytest.mark.parametrize("ending", WRITERS)
+def test_a_read_takes_a_number_of_bytes_however_many_rows_it_may_take(ending: str, tmp_path: Path) -> None:
+    """Rows that are packed well would fill the memory: 5,000 of 16 MiB each are a file of 80 MB."""
+    orders = [Order(number, f"{number}" * 300) for number in range(10, 40)]
+    WRITERS[ending](tmp_path / f"a.{ending}", orders)
+    reader = opened(FileSource(tmp_path, value=Order, format=ending.split(".")[0]))
+
+    reads = []
+    while (batch := reader.poll(1000, 0)) is not None:
+        reads.append(batch.values)
+
+    assert list(chain.from_iterable(reads)) == orders
+    assert max(map(len, reads)) <= 8
+
+
+@pytest.mark.limits(bytes_per_file_read=10_000)
+@pytest.mark.parametrize("ending", ["jsonl.gz", "csv.gz"])
+def test_empty_lines_end_a_poll_and_count_for_the_row_behind_them(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_LONGEST", 0.0)
+    form = ending.split(".")[0]
+    names, row = ("id,text\n", "1,x\n") if form == "csv" else ("", '{"id": 1, "text": "x"}\n')
+    (tmp_path / f"a.{ending}").write_bytes(gzip.compress(f"{names}{row}{NEWLINE * 900}{row}".encode()))
+    reader = opened(FileSource(tmp_path, value=Order, format=form, largest_part=1000))
+
+    polls = [reader.poll(1000, 0) for _ in range(9)]
+
+    assert [len(batch.values) for batch in polls if batch is not None] == [1, 1]
+    assert polls.index(None) < max(at for at, batch in enumerate(polls) if batch is not None)
+
+    (tmp_path / f"b.{ending}").write_bytes(gzip.compress(f"{names}{row}{NEWLINE * 1100}{row}".encode()))
+    with pytest.raises(ConfigError, match=r"b\..*cannot be read after row 1: .*limit of largest_part="):
+        read_on(opened(FileSource(tmp_path, value=Order, format=form, files=f"b.{ending}", largest_part=1000)))
+
+
+def test_files_without_rows_end_a_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint waits for a poll, and 50,000 of them took longer than it may."""
+    monkeypatch.setattr(reader_module, "_LONGEST", 0.0)
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").touch()
+    lines(tmp_path / "9.jsonl", ORDERS[:1])
+    reader = opened(FileSource(tmp_path, value=Order))
+
+    polls = [reader.poll(1000, 0) for _ in range(4)]
+
+    assert [batch and batch.values for batch in polls] == [None, None, None, ORDERS[:1]]
+
+
+def read_on(reader: Any) -> None:
+    for _ in range(100):
+        reader.poll(1000, 0)

@@ -12,7 +12,7 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, parse_sche
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.connectors._shared.varints import unsigned
 from kafka_eos.connectors.files.source.avro_stored import as_stored, with_stored_fields
-from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
+from kafka_eos.connectors.files.source.bounded_reads import READ_ENDS, PartTooLarge, ReadSize, rows_from
 from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow
 
 _SYNC: Final = 16
@@ -56,23 +56,25 @@ def avro_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> Gen
             {"type": "array", "items": schema}, names
         )  # a block may have any number of rows that take no bytes
         inline_named_types(schema)
-        records = None
+        records, size = None, ReadSize()
         while (count := _count(file)) is not None:
             packed = file.read(_long(file))
             if file.read(_SYNC) != header["sync"]:
                 raise ValueError("a block does not end with the sync marker of its header")
             if first < count or not count:  # a block without records has no bytes
                 if records is None:
-                    records = _Records(read, schema, columns)
-                yield from islice(records.of(unpacked(packed), count), first, None)
+                    records = _Records(read, schema, columns, size)
+                yield from rows_from(first, records.of(unpacked(packed), count))
             first = max(0, first - count)
+            if size.is_used_up(len(packed)):
+                yield READ_ENDS
 
 
 class _Records:
     """The reading of a block's records. Fields that the type does not take are read as they are stored, and dropped."""
 
-    def __init__(self, read: Callable[..., Any], schema: Any, columns: TypeColumns) -> None:
-        self._read = read
+    def __init__(self, read: Callable[..., Any], schema: Any, columns: TypeColumns, size: ReadSize) -> None:
+        self._read, self._size = read, size
         self._stored = as_stored(schema)
         self._dropped: Sequence[str] = ()
         if isinstance(schema, dict) and schema["type"] in ("record", "error"):
@@ -83,10 +85,13 @@ class _Records:
     def of(self, data: bytes, count: int) -> Iterator[Any]:
         block = io.BytesIO(data)
         for _ in range(count):
+            begin = block.tell()
             row = self._record(block)
             for name in self._dropped:
                 del row[name]
             yield row
+            if self._size.is_used_up(block.tell() - begin):
+                yield READ_ENDS
         if block.read(1):
             raise ValueError("a block has more bytes than its records")
 

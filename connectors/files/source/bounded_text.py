@@ -1,47 +1,58 @@
-"""Rows of text with a length limit, and the error for rows and blocks that exceed the user's limit.
+"""Rows of text with a length limit.
 
-Rule: at most that many bytes of a row are in memory before it is rejected. A compressed line of a few kilobytes may
-have gigabytes when it is decompressed.
+Rule: blank lines belong to the row behind them, so that a file of nothing else is refused, too. A compressed line, and
+a million blank lines, may have a few kilobytes.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from kafka_eos.core.error_messages import UnfitValue
+from kafka_eos.connectors.files.source.bounded_reads import READ_ENDS, PartTooLarge, ReadSize
 
 
-class PartTooLarge(UnfitValue):
-    """A row, a block or pages are larger than ``largest_part`` allows, when they are decompressed."""
-
-    def __init__(self, largest: int) -> None:
-        super().__init__(f"the next part has more than {largest:,} bytes, the limit of largest_part=")
-
-
-def lines(file: Any, largest: int) -> Iterator[Any]:
-    """Yield the lines, with their newlines."""
-    for line in iter(partial(file.readline, largest + 1), file.read(0)):
-        if len(line) > largest:
+def text_lines(file: Any, largest: int) -> Iterator[Any]:
+    """Yield the lines that are not blank, with their newlines, and ``READ_ENDS``."""
+    size, blank = ReadSize(), 0
+    for line in _lines(file, largest):
+        blank = blank + len(line) if line.isspace() else 0
+        if blank > largest:
             raise PartTooLarge(largest)
-        yield line
+        if not blank:
+            yield line
+        if size.is_used_up(len(line)):
+            yield READ_ENDS
 
 
-def csv_rows(file: Any, largest: int) -> Iterator[Sequence[str]]:
-    """Yield the rows of CSV that are not empty. A row may have several lines; its characters count as bytes."""
-    taken = 0
+def csv_rows(file: Any, largest: int) -> Iterator[Any]:
+    """Yield the rows of CSV that are not empty, and ``READ_ENDS``.
+
+    A row may have several lines; its characters count as bytes.
+    """
+    size, taken = ReadSize(), 0
 
     def counted() -> Iterator[str]:
         nonlocal taken
-        for line in lines(file, largest):
+        for line in _lines(file, largest):
             taken += len(line)
             if taken > largest:
                 raise PartTooLarge(largest)
             yield line
 
     for row in csv.reader(counted(), strict=True):
-        taken = 0
+        used_up = size.is_used_up(taken if row else 0)
         if row:
+            taken = 0
             yield row
+        if used_up:
+            yield READ_ENDS
+
+
+def _lines(file: Any, largest: int) -> Iterator[Any]:
+    for line in iter(partial(file.readline, largest + 1), file.read(0)):
+        if len(line) > largest:
+            raise PartTooLarge(largest)
+        yield line

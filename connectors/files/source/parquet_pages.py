@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_eos.connectors._shared.thrift_structs import Fields, ThriftType, read_struct
-from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
+from kafka_eos.connectors.files.source.bounded_reads import PartTooLarge
 from kafka_eos.connectors.files.source.parquet_levels import begins_with_a_row, unpacked
 
 _DICTIONARY: Final = 2

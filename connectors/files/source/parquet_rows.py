@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from kafka_eos.connectors._shared.parquet_files import open_parquet, read_batches
+from kafka_eos.connectors.files.source.bounded_reads import READ_ENDS, ReadSize
 from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
 from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow, rows_per_read
 
@@ -32,7 +33,7 @@ def parquet_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> 
         names = columns.select(file.schema_arrow.names)
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have the same name: {', '.join(names)}")
-        in_96_bits = _in_96_bits(file, names)
+        in_96_bits, size = _in_96_bits(file, names), ReadSize()
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows
             if first >= rows:
@@ -43,6 +44,8 @@ def parquet_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> 
             for batch in read_batches(file, names, group=number, most=most):
                 yield from islice(_rows(batch, cut), first, None)
                 first = max(0, first - batch.num_rows)
+                if size.is_used_up(batch.nbytes):
+                    yield READ_ENDS
 
 
 def _rows(batch: pa.RecordBatch, cut: Iterator[str | None]) -> Sequence[Any]:

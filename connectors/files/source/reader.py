@@ -1,25 +1,27 @@
 """The reader of files, one after the other, in the order of their names.
 
 Rule: a position advances when the rows before it have been returned. A file is done when its last row was returned, and
-the file is still unchanged.
+the file is still unchanged. A poll ends after a second, also if it has found no row: there may be very many files
+without rows, and barriers pass between two polls.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
-from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
+from kafka_eos.connectors.files.source.bounded_reads import READ_ENDS, PartTooLarge
 from kafka_eos.connectors.files.source.locations import SourceLocation
 from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name
 from kafka_eos.connectors.files.source.row_formats import ReadFormat
@@ -28,6 +30,9 @@ from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch, Origin, RawRecord
+
+_LONGEST: Final = 1.0
+"""Seconds of a search for the next row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +72,20 @@ class FileReader(Reader[Any]):
         self._reject = partial(ctx.services.reject_record, ctx.operator)
         self._in_order = in_order
         self._at: dict[SplitId, FileProgress] = {}
+        self._unread = deque[SplitId]()
+        """Files that are not done, in the order of their names."""
         self._paused: frozenset[SplitId] = frozenset()
         self._open: _OpenFile | None = None
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
+        until = time.monotonic() + _LONGEST
         while (split := self._next()) is not None:
             batch = self._read(split, max_records)
             if batch is not None and batch.values:
                 return batch
+            if time.monotonic() > until:
+                return None
         time.sleep(timeout)
         return None
 
@@ -84,24 +94,23 @@ class FileReader(Reader[Any]):
         if self._open is not None and self._open.split not in self._paused:
             return self._open.split
         self._close()
-        unread = [split for split, at in self._at.items() if not at.done]
-        if self._in_order:
-            first = min(unread, key=get_file_name, default=None)
-            return None if first in self._paused else first
-        return min((split for split in unread if split not in self._paused), key=get_file_name, default=None)
+        unread = islice(self._unread, 1) if self._in_order else self._unread
+        return next((split for split in unread if split not in self._paused), None)
 
     def _read(self, split: SplitId, max_records: int) -> Batch[Any] | None:
-        """Return the next rows of a file, None at its end. After an error no position has advanced."""
+        """Return the next rows of a file, None if there are none. After an error no position has advanced."""
         at, name = self._at[split], get_file_name(split)
         try:
             if self._open is None:
                 self._open = self._opened(split, at)
                 self._expect_unchanged(name, at)
-            rows = self._rows(name, at, self._open.rows, max_records)
+            rows, at_end = self._rows(name, at, self._open.rows, max_records)
             if not rows:
-                self._expect_unchanged(name, at)
-                self._at[split] = at.at_end()
-                self._close()
+                if at_end:
+                    self._expect_unchanged(name, at)
+                    self._at[split] = at.at_end()
+                    self._unread.remove(split)
+                    self._close()
                 return None
             batch = self._decoded(name, at.row, rows, self._open.decode)
         except BaseException:
@@ -125,9 +134,15 @@ class FileReader(Reader[Any]):
     def _path(self, name: str) -> str:
         return f"{self._place.text}/{name}"
 
-    def _rows(self, name: str, at: FileProgress, rows: Iterator[Any], max_records: int) -> Sequence[Any]:
+    def _rows(self, name: str, at: FileProgress, rows: Iterator[Any], max_records: int) -> tuple[Sequence[Any], bool]:
+        """Return the rows of one read, and whether the file has no more."""
+        found: list[Any] = []
         try:
-            return list(islice(rows, max_records))
+            for row in islice(rows, max_records):
+                if row is READ_ENDS:
+                    return found, False
+                found.append(row)
+            return found, len(found) < max_records
         except ConfigError:  # a package is not installed
             raise
         except Exception as error:
@@ -162,6 +177,7 @@ class FileReader(Reader[Any]):
 
     def assign(self, positions: Positions) -> None:
         self._at |= {split: FileProgress.read(position) for split, position in positions.items()}
+        self._unread = deque(sorted((split for split, at in self._at.items() if not at.done), key=get_file_name))
 
     def pause(self, splits: Collection[SplitId]) -> None:
         self._paused = frozenset(splits)

@@ -13,7 +13,6 @@ import gzip
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +23,8 @@ from kafka_eos.codecs import codec_for
 from kafka_eos.connectors._shared.plain_rows import build_converter, encode_row
 from kafka_eos.connectors.files.hive_partitions import Columns, typed
 from kafka_eos.connectors.files.source.avro_rows import avro_rows
-from kafka_eos.connectors.files.source.bounded_text import PartTooLarge, csv_rows, lines
+from kafka_eos.connectors.files.source.bounded_reads import READ_ENDS, PartTooLarge, rows_from
+from kafka_eos.connectors.files.source.bounded_text import csv_rows, text_lines
 from kafka_eos.connectors.files.source.unreadable_rows import (
     TypeColumns,
     expect_few,
@@ -51,7 +51,8 @@ class ReadFormat:
     """The reading and decoding of one format's files.
 
     ``names``: default patterns of file names.
-    ``rows``: a function that yields a file's rows from a row number on; it may raise anything if the file is damaged.
+    ``rows``: a function that yields a file's rows from a row number on, and ``READ_ENDS`` between them; it may raise
+    anything if the file is damaged.
     ``decoder``: a function that takes the column values of the file's directories, as text, and returns the conversion
     of a row to a value. The row's own columns take precedence. Both raise ValueError for values that do not fit the
     type.
@@ -121,7 +122,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _lines(largest: int, path: Path, first: int) -> Generator[bytes]:
+def _lines(largest: int, path: Path, first: int) -> Generator[Any]:
     """Yield the lines that are not blank, without newline and without a leading UTF-8 byte order mark."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
@@ -130,7 +131,8 @@ def _lines(largest: int, path: Path, first: int) -> Generator[bytes]:
             mark.decode("utf-8")  # raises the error: the file is not UTF-8
         if mark != codecs.BOM_UTF8:
             file.seek(0)
-        yield from islice((line.rstrip(b"\r\n") for line in lines(file, largest) if not line.isspace()), first, None)
+        for line in rows_from(first, text_lines(file, largest)):
+            yield line if line is READ_ENDS else line.rstrip(b"\r\n")
 
 
 def _csv(largest: int, columns: TypeColumns, path: Path, first: int) -> Generator[Any]:
@@ -139,30 +141,34 @@ def _csv(largest: int, columns: TypeColumns, path: Path, first: int) -> Generato
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow also skips a BOM and empty lines
         csv.field_size_limit(_LARGEST)
         strict_rows = csv_rows(text, largest)
-        names: Sequence[str] = next(strict_rows, [])
+        names: Any = next((row for row in strict_rows if row is not READ_ENDS), [])
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have the same name: {', '.join(names)}")
         if names:
             expect_few(names)
-            rows = islice(_cross_check(_cells(path, names, largest), strict_rows), first, None)
-            for row in islice(rows, 1):
-                columns.select(names)
+            selected = False
+            for row in rows_from(first, _cross_check(_cells(path, names, largest), strict_rows)):
+                if not selected and row is not READ_ENDS:
+                    columns.select(names)
+                    selected = True
                 yield row
-            yield from rows
 
 
-def _cross_check(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iterator[Any]:
-    """Yield rows, and fail at the first row that a strict CSV reader would reject.
+def _cross_check(rows: Iterator[Any], strictly: Iterator[Any]) -> Iterator[Any]:
+    """Yield rows and ``READ_ENDS``, and fail at the first row that a strict CSV reader would reject.
 
     pyarrow reads ``"y"z`` as ``yz``. The strict reader rejects it, but cannot distinguish an empty cell from an empty
-    text.
+    text. It goes first, because pyarrow reads on through any number of empty lines.
     """
-    for row in rows:
-        if next(strictly, None) is None:
-            raise ValueError("it has rows that end inside a cell")
-        yield row
-    if next(strictly, None) is not None:
-        raise ValueError("it has cells that hold several rows")
+    for strict in strictly:
+        if strict is READ_ENDS:
+            yield READ_ENDS
+        elif (row := next(rows, None)) is not None:
+            yield row
+        else:
+            raise ValueError("it has cells that hold several rows")
+    if next(rows, None) is not None:
+        raise ValueError("it has rows that end inside a cell")
 
 
 def _cells(path: Path, names: Sequence[str], largest: int) -> Iterator[Any]:

@@ -108,6 +108,13 @@ class BoundedProtocol(H11Protocol):
         self._timers.pop("stall").cancel()
         super().resume_writing()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP; during the response to an earlier request, close the connection instead."""
+        if self._is_answering:
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+
     def _expect_request(self) -> None:
         """Abort a connection without a request. Look again while a response is on its way."""
         if self.transport.is_closing():  # the rest of the response is not taken

@@ -14,7 +14,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.routing import BaseRoute
@@ -27,6 +27,7 @@ from kafka_eos.monitoring.http.connections import FOR_PROBES, BoundedProtocol, C
 from kafka_eos.monitoring.http.hosts import LOOPBACK, host_in_url
 from kafka_eos.monitoring.http.security import build_app
 
+_LOG: Final = logging.getLogger("kafka_eos.http")
 _QUIET: Final = 60.0
 """Seconds between two log lines of one kind: a client does not decide how much is logged."""
 for _logger in ("kafka_eos.http", "uvicorn.error"):
@@ -54,6 +55,7 @@ class _BoundedServer(uvicorn.Server):
         assert sockets is not None
         (listening,) = sockets
         self.servers = []
+        asyncio.get_running_loop().set_exception_handler(_log_failed_connection)
         acceptor = ConnectionAcceptor(listening, self._limits, self._build_protocol, self._find_context)
         self._accepting = asyncio.create_task(acceptor.run())
         self.started = True
@@ -136,6 +138,11 @@ def serve(
         finally:
             server.should_exit = True
             thread.join()
+
+
+def _log_failed_connection(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio reports, within the limits of this logger: some bytes of a client make a callback raise."""
+    _LOG.error("a connection has failed: %s", context["message"], exc_info=context.get("exception"))
 
 
 def _family_of(host: str) -> socket.AddressFamily:

@@ -63,7 +63,7 @@ _PRINTED_EVENTS = {
     "{place}. It will be replaced after worker_timeout. Its stacks:\n{stacks}",
     "unresponsive": "worker {worker} (process {process}) has not responded for {seconds:g} s: it is stopped, or a C "
     "call holds the GIL. It will be replaced after worker_timeout. Its stacks:\n{stacks}",
-    "splits": "found new splits of {source}: {splits}",
+    "splits": "found new splits of {source}: {count}, such as {splits}",
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from kafka_eos.codecs.type_inspection import to_plain
-from kafka_eos.core.error_messages import describe_error, format_message, summarize_error
+from kafka_eos.core.error_messages import describe_error, format_message, make_text, summarize_error
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.record_preview import RecordExcerpt
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord, RecordCounts, RejectedRecord, Rejection
@@ -143,7 +143,7 @@ def _as_json(result: object) -> bytes:
     try:
         return msgspec.json.encode(result, enc_hook=to_plain)
     except Exception:  # noqa: BLE001 (a user's class may raise anything)
-        return repr(result).encode(errors="backslashreplace")
+        return make_text(repr, result).encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

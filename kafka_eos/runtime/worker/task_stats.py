@@ -91,12 +91,12 @@ class OperatorMetrics(msgspec.Struct, frozen=True):
 
 
 class EventTimeMetrics(msgspec.Struct, frozen=True):
-    """The watermark that an operator has emitted in one worker, and the splits there that hold it back."""
+    """The watermark that an operator has emitted in one worker, and the split there that holds it back."""
 
     watermark: int
     idle: bool
-    active: dict[str, int]
-    """Splits that are not idle, with the watermark of each."""
+    slowest: tuple[int, str] | None
+    """The lowest watermark of the splits that are not idle, and its split."""
 
 
 class WorkerMetrics(msgspec.Struct, frozen=True):
@@ -157,10 +157,10 @@ def _event_time(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
 def _joined_event_time(several: Sequence[EventTimeMetrics]) -> dict[str, object]:
     awake = [at.watermark for at in several if not at.idle]
     together = min(awake) if awake else max(at.watermark for at in several)
-    active = {split: time for at in several for split, time in at.active.items()}
+    slowest = min((at.slowest for at in several if at.slowest is not None), default=None)
     return {
         "watermark": None if together == MIN_EVENT_TIME else together,
-        "waits_for": min(active, key=lambda split: (active[split], split), default=None),
+        "waits_for": None if slowest is None else slowest[1],
     }
 
 

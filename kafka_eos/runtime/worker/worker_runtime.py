@@ -302,7 +302,10 @@ class SessionRuntime:
         read = {
             name: SourceMetrics(
                 sum(task.records.get(name, 0) for task in self.tasks),
-                {split: SplitMetrics(at, lags[name].get(split)) for split, at in reader.positions().items()},
+                {
+                    split: SplitMetrics(at, lags[name].get(split))
+                    for split, at in select_shown_positions(reader).items()
+                },
             )
             for name, reader in self.readers.items()
         }
@@ -321,7 +324,9 @@ class SessionRuntime:
     def _event_time(self) -> dict[str, EventTimeMetrics]:
         return {
             name: EventTimeMetrics(
-                emitted.time, emitted.idle, {split: at.time for split, at in progress.items() if not at.idle}
+                emitted.time,
+                emitted.idle,
+                min(((at.time, split) for split, at in progress.items() if not at.idle), default=None),
             )
             for task in self.tasks
             for name, (emitted, progress) in task.chain.event_time.emitted.items()
@@ -405,3 +410,12 @@ def alignment_of(settings: Settings, segment: ChainSpec, plan: Plan) -> tuple[Ch
             return CheckpointMode.AT_LEAST_ONCE, math.inf
         case _:
             return CheckpointMode.ALIGNED, math.inf
+
+
+def select_shown_positions(reader: Reader[Any]) -> Positions:
+    """Return the positions of a reader; of very many, those of splits that are not at their end come first."""
+    positions = reader.positions()
+    if len(positions) <= LIMITS.splits_shown:
+        return positions
+    at_end = frozenset(reader.list_splits_at_end())
+    return dict(sorted(positions.items(), key=lambda each: each[0] in at_end)[: LIMITS.splits_shown])

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_eos import Pipeline
+from kafka_eos import Pipeline, monotonic, tumbling
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import DeadLetters
@@ -336,6 +336,26 @@ def test_of_a_long_message_a_letter_has_the_beginning_and_no_halves_of_character
     (letter,) = run_local(pipeline, {"numbers": [1]})["numbers-dead-letters"]
 
     assert letter.message == "\\ud800" + "x" * 3999 + " … (996,001 more characters)"
+
+
+def test_an_error_and_a_result_that_cannot_be_converted_to_text_become_dead_letters() -> None:
+    """Python refuses to print a number of so many digits, also as the argument of a KeyError."""
+    number = 10**5000
+
+    def missing(value: object) -> object:
+        return {}[number]
+
+    pipeline = Pipeline("no-text")
+    numbers = pipeline.source(ListSource([]), name="numbers", on_error=DeadLetters(MemorySink()))
+    numbers.map(missing, name="missing").sink(MemorySink(), name="out")
+    windows = numbers.with_timestamps(int, watermarks=monotonic(), name="timed").key_by(str).window(tumbling(seconds=1))
+    results = windows.fold(name="counts", init=int, step=lambda count, _: count + 1).map(lambda _: number, name="large")
+    results.map(missing, name="missing-too").sink(MemorySink(), name="results")
+
+    found = run_local(pipeline, {"numbers": [1, 5000]})["numbers-dead-letters"]
+
+    assert {letter.operator for letter in found} == {"missing", "missing-too"}
+    assert {letter.message for letter in found} == {"<KeyError that cannot be converted to text: ValueError>"}
 
 
 def test_what_the_user_says_holds_in_the_plan_and_is_explained() -> None:

@@ -54,6 +54,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/_shared/thrift_structs.py _LONG_LIST _LONGEST
         connectors/delta/delta_log.py _BITS _LONGEST_BOUND
         connectors/files/source/avro_rows.py _SYNC _CHECKSUM
+        connectors/files/source/bounded_reads.py _LEAST
         connectors/files/formats/csv_format.py _LARGEST
         connectors/files/source/locations.py _SECOND
         connectors/files/file_names.py _LONGEST

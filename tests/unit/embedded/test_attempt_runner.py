@@ -430,8 +430,8 @@ def test_new_splits_are_assigned_once_to_the_workers_that_read_them(attempt: Mad
     one.run(begun(one), *[one.puts(SplitsDiscovered(one.session, found))] * 2, one.until("splits"))
 
     assert one.of("splits") == [
-        {"source": "n", "splits": [split("n", 3), split("n", 4), split("n", 7)]},
-        {"source": "m", "splits": [split("m", 5)]},
+        {"source": "n", "count": 3, "splits": [split("n", 3), split("n", 4), split("n", 7)]},
+        {"source": "m", "count": 1, "splits": [split("m", 5)]},
     ]
 
     def assigned(source: str, positions: Positions) -> control.AssignSplits:

@@ -201,11 +201,17 @@ def test_without_a_place_for_probes_a_connection_is_refused_at_once() -> None:
 
 
 def test_garbage_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
-    with door(ConnectionLimits()) as (url, _), caplog.at_level(logging.INFO):
-        for _ in range(20):
+    """Neither in place of a request nor behind one, whose response may have begun."""
+    behind = b" HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with door(ConnectionLimits()) as (url, opened), caplog.at_level(logging.INFO):
+        for begin in (b"\x16\x03\x01", b"GET /alive" + behind, b"GET /endless" + behind, b"GET /waits" + behind) * 5:
             with connected(url) as client:
-                client.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+                client.sendall(begin)
+                if begin.startswith(b"GET /endless"):
+                    assert client.recv(1)
+                client.sendall(b" this is no HTTP\r\n\r\n")
                 ended(client)
+        opened.opened.set()
         assert status(url) == 200
     assert caplog.text == ""
 

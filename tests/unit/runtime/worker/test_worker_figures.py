@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.core.ids import Term
 from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.runtime.worker import task_stats as figures
 from kafka_eos.runtime.worker.task_stats import (
@@ -18,6 +21,8 @@ from kafka_eos.runtime.worker.task_stats import (
     WorkerMetrics,
     merge,
 )
+from kafka_eos.runtime.worker.worker_runtime import select_shown_positions
+from kafka_eos.testing import ListSource
 
 
 def worker(split: str, records: int, lag: int | None, held: AlignmentStatus | None = None) -> WorkerMetrics:
@@ -98,15 +103,31 @@ def test_blocked_is_from_the_first_look_without_room_to_the_next_with_it(monkeyp
 @pytest.mark.parametrize(
     ("workers", "told"),
     [
-        ([(100, False, {"a-0": 100}), (MIN_EVENT_TIME, False, {"a-1": MIN_EVENT_TIME})], (None, "a-1")),
-        ([(100, False, {"a-0": 100}), (70, False, {"a-1": 70, "a-2": 90})], (70, "a-1")),
-        ([(100, False, {"a-0": 100}), (70, True, {})], (100, "a-0")),
-        ([(100, True, {}), (70, True, {})], (100, None)),
+        ([(100, False, (100, "a-0")), (MIN_EVENT_TIME, False, (MIN_EVENT_TIME, "a-1"))], (None, "a-1")),
+        ([(100, False, (100, "a-0")), (70, False, (70, "a-1"))], (70, "a-1")),
+        ([(100, False, (100, "a-0")), (70, True, None)], (100, "a-0")),
+        ([(100, True, None), (70, True, None)], (100, None)),
     ],
 )
 def test_the_watermark_of_all_workers_and_the_split_that_holds_it_back(
-    workers: list[tuple[int, bool, dict[str, int]]], told: tuple[int | None, str | None]
+    workers: list[tuple[int, bool, tuple[int, str] | None]], told: tuple[int | None, str | None]
 ) -> None:
     at = [msgspec.structs.replace(NOTHING, event_time={"op": EventTimeMetrics(*each)}) for each in workers]
 
     assert merge(at)["event_time"] == {"op": {"watermark": told[0], "waits_for": told[1]}}
+
+
+@pytest.mark.limits(splits_shown=2)
+def test_of_very_many_splits_those_with_more_to_read_are_reported() -> None:
+    source = ListSource([1, 2, 3, 4], splits=4)
+    context = JobContext("job", Term(1), {})
+    reader = source.reader(TaskContext(context, 0, 1, "numbers", Services()), source.discover(context, None))
+    reader.poll(1, 0)
+    reader.poll(1, 0)
+    at_end = {*reader.list_splits_at_end()}
+
+    shown = select_shown_positions(reader)
+
+    assert len(shown) == 2
+    assert len(at_end) == 2
+    assert at_end.isdisjoint(shown)
