@@ -44,6 +44,8 @@ class Stored:
     timestamp: int
     headers: Sequence[tuple[bytes, bytes]] = ()
     packed: bool = False
+    ahead: int = 0
+    """By how much the offset that its producer stated within the batch is too high."""
 
 
 class Part:
@@ -92,12 +94,13 @@ class Log:
         timestamp: int = 1_000,
         headers: Sequence[tuple[bytes, bytes]] = (),
         packed: bool = False,
+        ahead: int = 0,
     ) -> None:
         """At the end; None is the control record of a commit. ``packed``: by zstd, without the size of the content."""
         part = self.parts[partition]
         with self.changed:
             for value in values:
-                part.records.append(Stored(part.end, value, timestamp, headers, packed))
+                part.records.append(Stored(part.end, value, timestamp, headers, packed, ahead))
                 part.end += 1
             self.changed.notify_all()
 
@@ -221,7 +224,7 @@ def _batch(stored: Stored, *, damaged: bool) -> bytes:
     control = stored.value is None
     attributes = _TRANSACTIONAL | _CONTROL if control else 0
     key, value = (_COMMIT, b"\0" * 6) if control else (None, stored.value)
-    record = b"\0" + _varint(0) + _varint(0) + _sized(key) + _sized(value) + _varint(len(stored.headers))
+    record = b"\0" + _varint(0) + _varint(stored.ahead) + _sized(key) + _sized(value) + _varint(len(stored.headers))
     record += b"".join(_sized(part) for header in stored.headers for part in header)
     body = _varint(len(record)) + record
     if stored.packed:

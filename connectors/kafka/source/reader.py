@@ -218,9 +218,39 @@ class KafkaReader(Reader[T]):
         if left_out:
             self._left_out(left_out)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.
-        for partition, offset in dict(zip(batch.origin.partitions, batch.origin.offsets, strict=True)).items():
-            self._next[topic, partition] = offset + 1
+        newest = dict(zip(batch.origin.partitions, batch.origin.offsets, strict=True))
+        for partition, offset in newest.items():
+            self._expect_below_end((topic, partition), offset)
+        self._next.update({(topic, partition): offset + 1 for partition, offset in newest.items()})
         return batch if batch.values else None
+
+    def _expect_below_end(self, place: Place, offset: int) -> None:
+        """Raise InputLost for an offset that its partition does not have yet.
+
+        A producer states the offsets of records within a batch, and brokers store those of an uncompressed batch
+        without a check. Behind an offset that is too high the client would skip records that are written later.
+        """
+        end = self._known_end(place, cached=True)
+        if end is None or offset < end:
+            return
+        # A new leader may report an earlier end with its records; it does not answer this request until it knows.
+        end = self._known_end(place, cached=False)
+        if end is not None and offset >= end:
+            raise InputLost(
+                f"{place[0]}/{place[1]} has a record with the offset {offset}, but the partition ends at {end}: its "
+                "producer has stated a false offset, and the records up to there would be skipped. Nothing of its "
+                "batch was read. Find the producer, and copy what is right into another topic",
+                LossCause.ALTERED,
+            )
+
+    def _known_end(self, place: Place, *, cached: bool) -> int | None:
+        """Return the end of a partition's log that the last fetch reported, or its present end; None if unknown."""
+        options: dict[str, Any] = {"cached": True} if cached else {"timeout": _LOOK}
+        with map_errors(f"look up the end of {place[0]}/{place[1]}"):
+            known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
+                TopicPartition(*place), **options
+            )
+        return None if not known or known[1] < 0 else known[1]
 
     def _settle(self) -> None:
         """Advance past the ends of partitions whose earlier records have all been returned."""
@@ -347,13 +377,8 @@ class KafkaReader(Reader[T]):
 
     def _behind(self, place: Place, offset: int) -> int | None:
         """Return the records from ``offset`` to the end that the last fetch reported; None before the first fetch."""
-        with map_errors(f"lag of {self._what}"):
-            known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
-                TopicPartition(*place), cached=True
-            )
-        if not known or known[1] < 0:
-            return None
-        return max(0, min(known[1], self._until.get(place, known[1])) - offset)
+        end = self._known_end(place, cached=True)
+        return None if end is None else max(0, min(end, self._until.get(place, end)) - offset)
 
     def has_reached(self, ends: Positions) -> bool:
         wanted = {_place(split): offset_of(at) for split, at in ends.items()}

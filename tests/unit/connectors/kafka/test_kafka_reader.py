@@ -107,6 +107,19 @@ def test_a_position_is_where_to_go_on(log: Log, opened: Opened) -> None:
     assert reader.positions() == read_from({0: (1, 4), 1: (0, 2)})
 
 
+def test_an_offset_behind_the_end_of_its_partition_is_refused_and_moves_nothing(log: Log, opened: Opened) -> None:
+    """A broker stores the offsets that a producer states within a batch. Records behind it would be skipped."""
+    log.append(0, b"0")
+    log.append(0, b"1", ahead=3)
+    reader = opened({0: 0})
+
+    with pytest.raises(InputLost, match=r"in/0 .* offset 4, .* ends at 2") as lost:
+        read_to(reader, {0: 5})
+
+    assert lost.value.cause is LossCause.ALTERED
+    assert at(reader) == {0: 0}
+
+
 def test_what_is_fetched_and_not_returned_moves_nothing(log: Log, opened: Opened) -> None:
     log.append(0, b"0", b"1", b"2")
     reader = opened({0: 0})
