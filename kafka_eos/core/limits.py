@@ -116,8 +116,10 @@ class Limits:
     """New splits that an event names; it counts the others."""
 
     # what is stored
-    log_lines_per_segment: int = _limit(200)
-    """Lines per object in a store without append, where each line rewrites its object."""
+    log_lines_per_segment: int = _limit(256)
+    """Lines per segment in a store without append."""
+    log_lines_per_object: int = _limit(16)
+    """Objects of one line that are followed by one with the lines of all of them; the same of these, and so on."""
     log_segment_bytes: int = _limit(8 << 20, 200)
     """A few hours of history of a job with one checkpoint per second."""
     epochs_per_packing: int = _limit(16)

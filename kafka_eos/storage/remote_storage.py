@@ -194,11 +194,13 @@ class RemoteStorage:
 
 
 class _RemoteLog:
-    """A log in a store without append: each line writes a longer version of one object.
+    """A log in a store without append: each line becomes an object, and so do the lines of several such objects.
 
-    Readers take the longest version of each segment. Shorter versions are deleted only when two newer segments exist:
-    a listing need not be a snapshot, so a version must not be deleted soon after its successor was created.
-    A new segment sorts after all segments that existed when it began, whatever the clock shows.
+    The name of an object says how many lines its segment has at the object's end, and its content how many of them are
+    in it. So readers begin with the last object of a segment, and go back. Objects that nobody needs any more are
+    deleted only when two newer segments exist: a listing need not be a snapshot, so an object must not be deleted soon
+    after its successor was created. A new segment sorts after all segments that existed when it began, whatever the
+    clock shows.
     """
 
     def __init__(self, store: BlobStore, directory: str) -> None:
@@ -209,27 +211,34 @@ class _RemoteLog:
         """The number of the segment that is being written; 0 before the first line."""
         self._segment = ""
         self._lines: list[str] = []
+        self._stored: set[int] = set()
+        """How many lines the segment had at the end of each object that was written."""
 
     def _begin(self) -> None:
         newest = self._number or max((version.number for version in self._versions()), default=0)
         self._number = max(time.time_ns() // 1_000_000, newest + 1)
         self._segment, self._lines = f"{self._number:013d}-{secrets.token_hex(8)}", []
+        self._stored.clear()
 
     def append(self, line: str) -> None:
         """Append a line. If that fails, the line may be stored anyway, or be stored with the next one."""
         with self._lock:
-            if not self._number or len(self._lines) >= LIMITS.log_lines_per_segment:
+            is_full = len(self._lines) >= LIMITS.log_lines_per_segment and len(self._lines) in self._stored
+            if not self._number or is_full:
                 self._begin()
             self._lines.append(line)
-            name = paths.segment_name(self._directory, self._segment, len(self._lines))
-            self._store.create(name, "".join(f"{each}\n" for each in self._lines).encode())
+            count = len(self._lines)
+            before = next((end for end in _find_ends(count) if end in self._stored), 0)
+            name = paths.segment_name(self._directory, self._segment, count)
+            self._store.create(name, "".join(f"{each}\n" for each in self._lines[before:]).encode())
+            self._stored.add(count)
 
     def compress(self) -> None:
-        """Delete the shorter versions of each segment except the newest two, which may be in use."""
+        """Delete objects whose lines are in later ones, except of the newest two segments, which may be in use."""
         versions = [version for version in self._versions() if version.number >= _FIRST_TIME]
         full = paths.longest(versions)[:-_ACTIVE_SEGMENTS]
-        names = {version.name for version in full}
-        gone = [version.file for version in versions if version.name in names and version not in full]
+        needed = {version.name: {*_find_ends(version.lines)} for version in full}
+        gone = [each.file for each in versions if each.name in needed and each.lines not in needed[each.name]]
         if gone:
             self._store.delete([f"{self._directory}/{file}" for file in gone])
 
@@ -249,15 +258,38 @@ class _RemoteLog:
     def _read(self, segment: LogSegment) -> list[str]:
         while True:
             try:
-                data = b"".join(self._store.read(f"{self._directory}/{segment.file}"))
+                return self._read_parts(segment)
             except FileNotFoundError:
                 found = (each for each in self._versions() if each.name == segment.name)
                 longest = max(found, key=lambda each: each.lines, default=segment)
                 if longest.lines <= segment.lines:
                     raise  # another program removed it
                 segment = longest
-            else:
-                return complete_lines(paths.inflate_segment(segment.file, data) if segment.compressed else data)
+
+    def _read_parts(self, segment: LogSegment) -> list[str]:
+        lines = part = self._read_object(segment)
+        while segment.number >= _FIRST_TIME and part and len(lines) < segment.lines:
+            name = paths.segment_name(self._directory, segment.name, segment.lines - len(lines))
+            part = self._read_object(paths.parse_segment_name(name))
+            lines = [*part, *lines]
+        return lines
+
+    def _read_object(self, version: LogSegment) -> list[str]:
+        data = b"".join(self._store.read(f"{self._directory}/{version.file}"))
+        return complete_lines(paths.inflate_segment(version.file, data) if version.compressed else data)
+
+
+def _find_ends(lines: int) -> Iterator[int]:
+    """Yield the ends of the objects that a segment of so many lines may consist of, from the last one.
+
+    An end is a number of lines. Most objects have one line, every 16th those of the 16 before it, and so on.
+    """
+    while lines:
+        yield lines
+        size = 1
+        while lines % (size * LIMITS.log_lines_per_object) == 0:
+            size *= LIMITS.log_lines_per_object
+        lines -= size
 
 
 def _unchanged(path: Path, ref: FileRef) -> Iterator[bytes]:

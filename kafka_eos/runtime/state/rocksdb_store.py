@@ -52,6 +52,9 @@ READING = StateOptions(memory=16 << 20)
 """Options of a database that is read once, in order: it needs almost no cache."""
 _COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 _DEFAULT = "default"
+_MANIFEST = "MANIFEST-"
+_MANIFEST_BYTES = 32 << 10
+"""Bytes of a manifest after which RocksDB begins a new one. It grows with each flush, and each epoch stores it."""
 _SCRATCH_FILES = 256
 """Files of a spill store before any are merged. Its rows are written once and read once: merging them is useless."""
 _HEAP_BYTES, _NUMBER_BYTES = 2, 6
@@ -144,6 +147,7 @@ class RocksStore:
     ) -> None:
         self._directory = directory
         self._uploaded: dict[str, FileRef] = {}
+        """The stored files of the latest epoch, by name."""
         path = directory / "db"
         path.mkdir(mode=0o700)
         if handle is not None:
@@ -183,8 +187,7 @@ class RocksStore:
             finally:
                 left.detach()
                 shutil.rmtree(directory)
-            # A file that the database has dropped is never needed again.
-            self._uploaded = {file.name: file for file in stored if file.name in self._uploaded}
+            self._uploaded = {file.name: file for file in stored}
             return stored
 
         # An aborted epoch is never uploaded: delete its hard links, or they keep dropped files.
@@ -199,12 +202,10 @@ class RocksStore:
 
     def _upload(self, storage: CheckpointStorage, path: Path) -> FileRef:
         known = self._uploaded.get(path.name)
-        if known is None:
-            path.chmod(0o600)  # RocksDB's files are readable for others; a private file is linked instead of copied
-            known = storage.upload(path, path.name)
-            if path.name.endswith(IMMUTABLE_SUFFIX):
-                self._uploaded[path.name] = known
-        return known
+        if known is not None and known.size == path.stat().st_size:
+            return known  # a table never changes, and a manifest only grows
+        path.chmod(0o600)  # RocksDB's files are readable for others; a private file is linked instead of copied
+        return storage.upload(path, path.name)
 
 
 class RocksSpillStore:
@@ -273,11 +274,16 @@ def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterat
 def _fetch(handle: StateHandle, stored: StoredFiles, path: Path) -> None:
     for file in handle.files:
         stored.fetch(file, path / ensure_plain_name(file.name))
+        if file.name.startswith(_MANIFEST):
+            (path / "CURRENT").write_text(f"{file.name}\n")
 
 
 def _needed(path: Path) -> bool:
-    """Return whether the file is needed to open the database again; the log is empty and options are ours."""
-    return path.suffix == IMMUTABLE_SUFFIX or path.name == "CURRENT" or path.name.startswith("MANIFEST-")
+    """Return whether the file is needed to open the database again.
+
+    The log is empty, options are ours, and CURRENT has nothing but the name of the manifest.
+    """
+    return path.suffix == IMMUTABLE_SUFFIX or path.name.startswith(_MANIFEST)
 
 
 def _open(path: Path, options: Options, restored: bool) -> Rdict:
@@ -313,6 +319,7 @@ def _options(given: StateOptions) -> Options:
     options.set_level_zero_file_num_compaction_trigger(given.tuning.level0_files)
     options.set_max_background_jobs(BACKGROUND_JOBS)
     options.set_keep_log_file_num(1)
+    options.set_max_manifest_file_size(_MANIFEST_BYTES)
     options.set_stats_dump_period_sec(0)
     return options
 

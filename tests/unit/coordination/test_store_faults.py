@@ -56,7 +56,9 @@ from tests.examples import examples
 from tests.limits import set_limits
 from tests.store_faults import Crash, Kind, Objects, Requests, every
 
-pytestmark = pytest.mark.limits(log_lines_per_segment=2, files_per_pack=2, objects_per_delete=1, epochs_per_packing=1)
+pytestmark = pytest.mark.limits(
+    log_lines_per_segment=2, log_lines_per_object=2, files_per_pack=2, objects_per_delete=1, epochs_per_packing=1
+)
 
 JOB = "orders"
 SPLIT = "list/0"

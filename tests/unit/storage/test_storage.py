@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import random
 import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -130,7 +132,7 @@ def test_a_log_keeps_complete_lines(storage: JobStorage) -> None:
     assert list(storage.lines("history.jsonl")) == ['{"a":1}', '{"b":2}']
 
 
-@pytest.mark.limits(log_lines_per_segment=2)
+@pytest.mark.limits(log_lines_per_segment=2, log_lines_per_object=2)
 def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
     storage: JobStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +146,7 @@ def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
     assert list(storage.lines("history.jsonl")) == list("01234567")
 
 
-@pytest.mark.limits(log_lines_per_segment=2)
+@pytest.mark.limits(log_lines_per_segment=2, log_lines_per_object=2)
 def test_shorter_versions_of_a_segment_go_when_two_newer_ones_were_begun(tmp_path: Path) -> None:
     """Who lists a store while a line is written may see neither the version that goes nor the one that comes."""
     fs = pytest.importorskip("pyarrow.fs")
@@ -157,6 +159,40 @@ def test_shorter_versions_of_a_segment_go_when_two_newer_ones_were_begun(tmp_pat
     kept = map(paths.parse_segment_name, (name for name in storage.list("history") if paths.is_segment(name)))
     assert [segment.lines for segment in kept] == [2, 2, 1, 2, 1]
     assert list(storage.lines("history.jsonl")) == list("0123456")
+
+
+class _Failing(PyArrowStore):
+    """Requests to create objects fail; ``done``: they are carried out all the same."""
+
+    fails, done = False, False
+
+    def create(self, name: str, data: bytes) -> None:
+        self.written = data
+        if self.done or not self.fails:
+            super().create(name, data)
+        if self.fails:
+            raise OSError(errno.EIO, "no answer", name)
+
+
+@pytest.mark.limits(log_lines_per_segment=27, log_lines_per_object=3)
+def test_a_line_of_a_log_in_a_store_is_written_with_few_others_and_read_once_whichever_requests_fail(
+    tmp_path: Path,
+) -> None:
+    """Each line is in an object of its own, in one of 3 lines, in one of 9 and in one of 27; compression keeps all."""
+    fs = pytest.importorskip("pyarrow.fs")
+    fates = random.Random(1)
+    store = _Failing(fs.LocalFileSystem(), str(tmp_path))
+    storage, size = RemoteStorage(store), 0
+    for number in range(200):
+        store.fails, store.done = number < 100 and fates.random() < 0.3, fates.random() < 0.5
+        with suppress(OSError):
+            storage.append("history.jsonl", f"{number:03d}")
+        size += len(store.written) if number >= 110 else 0
+        if number % 7 == 0 and not store.fails:
+            storage.compress_logs()
+            assert list(storage.lines("history.jsonl")) == [f"{line:03d}" for line in range(number + 1)]
+
+    assert size <= 4 * 4 * 90
 
 
 def test_a_log_that_does_not_exist_is_empty(storage: JobStorage) -> None:

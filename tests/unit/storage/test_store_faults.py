@@ -41,7 +41,9 @@ from kafka_eos.storage.provenance_compaction import ProvenancePacker
 from kafka_eos.storage.provenance_files import ProvenanceReader
 from tests.store_faults import CRASHES, ERRORS, Crash, Directory, FileSystem, Objects, Place, Requests, every
 
-pytestmark = pytest.mark.limits(log_lines_per_segment=2, log_segment_bytes=10, files_per_pack=2, objects_per_delete=2)
+pytestmark = pytest.mark.limits(
+    log_lines_per_segment=2, log_lines_per_object=2, log_segment_bytes=10, files_per_pack=2, objects_per_delete=2
+)
 
 View: TypeAlias = Any
 """What a reader sees: a set, or a tuple whose end grows."""

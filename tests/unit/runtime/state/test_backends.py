@@ -404,13 +404,43 @@ def test_rocksdb_forgets_tables_that_were_merged(tmp_path: Path) -> None:
     add, seen, epochs = _adder(backend), set[str](), itertools.count()
 
     def some_were_merged() -> bool:
-        tables = {file.name for file in add(next(epochs))(world.storage).files if file.name.endswith(".sst")}
+        stored = {file.name for file in add(next(epochs))(world.storage).files}
+        tables = {name for name in stored if name.endswith(".sst")}
         seen.update(tables)
-        assert backend._store._uploaded.keys() == tables  # type: ignore[attr-defined]
+        assert backend._store._uploaded.keys() == stored  # type: ignore[attr-defined]
         return seen > tables
 
     eventually(some_were_merged, "tables are merged")
     world.close()
+
+
+def test_rocksdb_stores_nothing_of_state_that_has_not_changed(tmp_path: Path) -> None:
+    """Each file that a snapshot asks the storage for is a request, by each operator of each worker."""
+    storage = Counting(tmp_path / "job")
+    world = World("rocksdb", storage, tmp_path)
+    backend = world.open()
+    backend.value(TOTAL).put("a", 1)
+    first = backend.snapshot(Epoch(1))(storage)
+    storage.uploads.clear()
+    second = backend.snapshot(Epoch(2))(storage)
+    world.close()
+
+    assert storage.uploads == []
+    assert second.files == first.files
+    assert dict(world.open([second]).value(TOTAL).items()) == {"a": 1}
+
+
+def test_what_rocksdb_stores_in_each_epoch_does_not_grow_with_their_number(tmp_path: Path) -> None:
+    """Its manifest is a log of all flushes and compactions since it was begun."""
+    world = World("rocksdb", MemoryStorage(), tmp_path)
+    add = _adder(world.open())
+    handles = [add(epoch)(world.storage) for epoch in range(400)]
+    sizes = [file.size for handle in handles for file in handle.files if file.name.startswith("MANIFEST-")]
+    world.close()
+
+    assert len(sizes) == len(handles)
+    assert max(sizes) < 40_000
+    assert sizes[-1] < max(sizes), "a new one was begun"
 
 
 def test_the_subtasks_of_a_job_go_on_with_their_own_tables(tmp_path: Path) -> None:
