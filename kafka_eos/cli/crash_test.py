@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -46,6 +46,10 @@ def crash_test(
         int | None, typer.Option(min=0, help="Kills at random times, besides those at each step. Default: 30.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generated rows and of the faults.")] = 1,
+    engine: Annotated[
+        Literal["embedded", "spark"],
+        typer.Option(help="Engine: `embedded` worker processes, or a small `spark` cluster."),
+    ] = "embedded",
     directory: Annotated[Path, typer.Option(help="Directory for all files of the test.")] = Path(
         ".kafka-eos/crash-test"
     ),
@@ -98,7 +102,8 @@ def crash_test(
         return _make_load(plan, settings, sources, count, seed, sample_from, check_code)
 
     def faults(plan: Plan) -> FaultPlan:
-        return _plan_faults(plan, seed, random_kills, quick=quick, own_broker=bootstrap_servers is None)
+        own_broker = bootstrap_servers is None
+        return _plan_faults(plan, seed, random_kills, quick=quick, own_broker=own_broker, engine=engine)
 
     options = CrashTestOptions(
         app=AppRef.parse(app),
@@ -107,6 +112,7 @@ def crash_test(
         command=f"kafka-eos {shlex.join(sys.argv[1:])}",
         directory=directory,
         seconds=20.0 if quick else 120.0,
+        engine=engine,
         bootstrap=bootstrap_servers,
         interval="200ms",
         servers=servers,
@@ -156,7 +162,7 @@ def _make_load(
     return TestLoad(records, len(records), rows.description, rows.by_source() if check_code else None)
 
 
-def _plan_faults(plan: Plan, seed: int, kills: int, *, quick: bool, own_broker: bool) -> FaultPlan:
+def _plan_faults(plan: Plan, seed: int, kills: int, *, quick: bool, own_broker: bool, engine: str) -> FaultPlan:
     from kafka_eos.devtools.crash_test.faults import StepsOfPlan, plan_every_step
 
     modules = [type(node.sink).__module__ for node in plan.sinks]
@@ -170,4 +176,4 @@ def _plan_faults(plan: Plan, seed: int, kills: int, *, quick: bool, own_broker: 
             name.startswith(("kafka_eos.connectors.http", "kafka_eos.connectors.idempotent")) for name in modules
         ),
     )
-    return plan_every_step(steps, seed, kills, quick=quick, own_broker=own_broker)
+    return plan_every_step(steps, seed, kills, quick=quick, own_broker=own_broker, engine=engine)

@@ -82,6 +82,20 @@ def test_a_correct_pipeline_passes(tmp_path: Path, options: tuple[str, ...]) -> 
         assert report["state_audit"]["headline"].startswith("PASS")
 
 
+@pytest.mark.campaign
+@pytest.mark.chaos
+@pytest.mark.spark
+@pytest.mark.timeout(7200)
+def test_on_spark_a_driver_dies_at_every_step_and_a_hundred_processes_at_random(tmp_path: Path) -> None:
+    done = crash(tmp_path, planted.CORRECT, "--engine", "spark", "--kills", "100")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / ".kafka-eos/crash-test/report.json").read_text())
+    assert report["numbers"]["duplicated"] == report["numbers"]["lost"] == 0
+    assert report["missed"] == []
+    assert {one["victim"] for one in report["struck"]} >= {"worker", "executor", "driver", "broker", "savepoint"}
+
+
 def test_outputs_outside_of_the_test_are_refused(tmp_path: Path) -> None:
     program = planted.CORRECT.replace(
         'KafkaSink("totals", value=Total, key="user")', 'FileSink("lake", value=Total), name="files"'

@@ -112,6 +112,22 @@ def test_a_full_test_kills_at_every_step_of_an_epoch_a_commit_and_a_recovery() -
     assert [found[v] for v in (Victim.BROKER, Victim.JOB, Victim.SAVEPOINT, Victim.ZOMBIE)] == [2, 1, 1, 1]
 
 
+def test_on_spark_the_driver_is_killed_where_a_supervisor_is_and_executors_and_workers_at_random() -> None:
+    steps = StepsOfPlan(sinks=1, keeps_state=True, writes_lake=False, has_outbox=False)
+    plan, embedded = (
+        plan_every_step(steps, seed=1, kills=100, quick=False, own_broker=True, engine=engine)
+        for engine in ("spark", "embedded")
+    )
+
+    leaders = [fault.point for fault in plan.step_faults if fault.victim is Victim.DRIVER]
+    assert leaders == [fault.point for fault in embedded.step_faults if fault.victim is Victim.SUPERVISOR]
+    found = Counter(fault.victim for fault in plan.outside_faults)
+    killed = [found[victim] for victim in (Victim.DRIVER, Victim.EXECUTOR, Victim.WORKER)]
+    assert min(killed) > 10 and sum(killed) == 100
+    assert {fault.name for fault in plan.outside_faults} >= {"driver", "executor 0", "executor 1", "worker 0"}
+    assert Victim.ZOMBIE not in found
+
+
 def test_steps_of_a_sink_are_hit_once_for_each_sink() -> None:
     plan = plan_every_step(StepsOfPlan(3, True, True, True), seed=1, kills=0, quick=False, own_broker=True)
     hits = [fault.epochs for fault in plan.step_faults if fault.point == "sink.flush.after"]

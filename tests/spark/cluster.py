@@ -29,17 +29,15 @@ def decommission(spark: SparkCluster) -> None:
     used = [
         machine
         for number, machine in enumerate(spark.workers)
-        if any(b"worker_main" in (process / "cmdline").read_bytes() for process in processes(spark, number))
+        if any(b"worker_main" in _command_of(process) for process in spark.processes(number))
     ]
     used[0].send_signal(signal.SIGPWR)
 
 
-def processes(spark: SparkCluster, number: int) -> Iterator[Path]:
-    """The executors of a machine and all that they have started, as directories of /proc."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (process / "cwd").resolve().is_relative_to(spark.directory / f"worker-{number}"):
-                yield process
+def _command_of(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 def environment(cores: int = 2) -> dict[str, str]:

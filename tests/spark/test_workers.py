@@ -26,7 +26,7 @@ from kafka_eos.spark import SparkEngine
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 from tests.spark import kit
-from tests.spark.cluster import cluster, decommission, processes
+from tests.spark.cluster import cluster, decommission
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 from tests.waiting import eventually
@@ -238,7 +238,7 @@ def test_a_machine_that_was_frozen_and_replaced_does_no_harm_when_it_goes_on(new
     with cluster(tmp_path / "cluster", workers=2) as spark:
         run = Run(job, spark.address, "-p", "2", "--checkpoint-interval", "100ms", KAFKA_EOS_WORKER_TIMEOUT="5")
         run.until("committed")
-        frozen = [int(process.name) for process in processes(spark, 0)]
+        frozen = spark.processes(0)
         assert len(frozen) >= 3, "the executor, its Python worker, and the worker in that"
         signal_all(frozen, signal.SIGSTOP)
         try:

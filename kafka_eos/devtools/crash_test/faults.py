@@ -196,12 +196,15 @@ _QUICK = ("source.capture.after", "snapshot.uploaded", "sink.prepare.before", "s
 _QUICK_DECISION = ("commit.before", "commit.between", "receipt.before")
 
 
-def plan_every_step(steps: StepsOfPlan, seed: int, kills: int, *, quick: bool, own_broker: bool) -> FaultPlan:
+def plan_every_step(
+    steps: StepsOfPlan, seed: int, kills: int, *, quick: bool, own_broker: bool, engine: str = "embedded"
+) -> FaultPlan:
     """Plan a kill at every step that the pipeline may pass, ``kills`` kills from outside, and the other faults.
 
-    ``quick`` plans some steps, and no outage, savepoint or zombie. Steps of a sink are hit once for each sink.
+    ``quick`` plans some steps, and no outage, savepoint or zombie. Steps of a sink are hit once for each sink. On Spark
+    there is no zombie.
     """
-    dice, profile = random.Random(f"steps of {seed}"), FAULT_PROFILES["embedded"]  # noqa: S311 - repeated by its seed
+    dice, profile = random.Random(f"steps of {seed}"), FAULT_PROFILES[engine]  # noqa: S311 - repeated by its seed
     before, after = 2, dice.choice((1, 3))
     points = [point for point in _QUICK if steps.keeps_state or point not in _STATE_STEPS]
     if quick:
@@ -215,15 +218,18 @@ def plan_every_step(steps: StepsOfPlan, seed: int, kills: int, *, quick: bool, o
             *_DECISION,
         ]
         points += [*(_LAKE if steps.writes_lake else ()), *(_OUTBOX if steps.has_outbox else ())]
-    planned = [_plan_step(point, number, steps.sinks) for point in points for number in _sinks_at(point, steps, quick)]
-    chain = [PlannedFault(Victim.SUPERVISOR, "commit.before", 2, optional=True)] + [
-        PlannedFault(Victim.SUPERVISOR, point, 1, optional=True) for point in _RECOVERY
+    planned = [
+        _plan_step(point, number, steps.sinks, profile) for point in points for number in _sinks_at(point, steps, quick)
     ]
-    victims = [Victim.SUPERVISOR if dice.random() < 0.2 else Victim.WORKER for _ in range(kills)]
+    chain = [PlannedFault(profile.leader, "commit.before", 2, optional=True)] + [
+        PlannedFault(profile.leader, point, 1, optional=True) for point in _RECOVERY
+    ]
+    others = sorted({Victim.WORKER, profile.members}, key=lambda victim: victim.value)
+    victims = [profile.leader if dice.random() < 0.2 else dice.choice(others) for _ in range(kills)]
     victims += [Victim.BROKER] * (2 if own_broker and not quick else 0)
     victims += [] if quick else [Victim.SAVEPOINT]
     outside = _plan_outside(dice, profile, victims, (before, after), epochs=1)
-    if not quick:  # last: processes that were started with failpoints share a lock
+    if not quick and engine == "embedded":  # last: processes that were started with failpoints share a lock
         outside += (PlannedFault(Victim.ZOMBIE, None, 1, 0.2),)
     return FaultPlan(seed, profile, before, (*planned, *([] if quick else chain)), outside)
 
@@ -232,10 +238,10 @@ def _sinks_at(point: str, steps: StepsOfPlan, quick: bool) -> range:
     return range(steps.sinks if point in _SINK_STEPS and not quick else 1)
 
 
-def _plan_step(point: str, number: int, sinks: int) -> PlannedFault:
+def _plan_step(point: str, number: int, sinks: int, profile: FaultProfile) -> PlannedFault:
     """Plan a kill in the second epoch of a process, in which each sink reaches the steps of a sink."""
     hits = sinks + number + 1 if point in _SINK_STEPS else 2
-    victim = Victim.SUPERVISOR if point in (*_DECISION, *_LAKE, *_OUTBOX) else Victim.WORKER
+    victim = profile.leader if point in (*_DECISION, *_LAKE, *_OUTBOX) else Victim.WORKER
     return PlannedFault(victim, point, hits, optional=True)
 
 
@@ -247,8 +253,8 @@ def _plan_outside(
     victims.insert(len(victims) // 2, Victim.JOB)
     now, outside = scales[0], []
     for victim in victims:
-        members = range(profile.fixed_members or now)
-        number = dice.choice(members) if victim is profile.members else None
+        several = {Victim.WORKER: now, profile.members: profile.fixed_members or now}
+        number = dice.randrange(several[victim]) if victim in several else None
         delay = round(dice.uniform(0.0, 0.5), 3)
         outside.append(PlannedFault(victim, None, epochs, delay, number, scales if victim is Victim.JOB else None))
         now = scales[1] if victim is Victim.JOB else now

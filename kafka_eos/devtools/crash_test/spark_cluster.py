@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,13 +54,27 @@ class SparkCluster:
         self.directory.mkdir()
         self._spawn("master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0")
         self._await("I have been elected leader", 1)
-        for number in range(self._wanted):
-            home = ["--work-dir", str(self.directory / f"worker-{number}"), "--webui-port", "0"]
-            size = ["--cores", str(self._cores), "--memory", "1g"]
-            self.workers.append(
-                self._spawn(f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", *home, *size, self.address)
-            )
+        for _ in range(self._wanted):
+            self.add_worker()
         self._await("Registering worker", self._wanted)
+
+    def add_worker(self) -> None:
+        """Start one more machine."""
+        number = len(self.workers)
+        home = ["--work-dir", str(self.directory / f"worker-{number}"), "--webui-port", "0"]
+        size = ["--cores", str(self._cores), "--memory", "1g"]
+        self.workers.append(
+            self._spawn(f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", *home, *size, self.address)
+        )
+
+    def processes(self, number: int) -> list[int]:
+        """Process ids of a machine's executors and of all that they have started."""
+        found, home = [], self.directory / f"worker-{number}"
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "cwd").resolve().is_relative_to(home):
+                    found.append(int(process.name))
+        return found
 
     def executors(self) -> dict[int, int]:
         """Process ids of the executors that live, by the number of their worker."""
