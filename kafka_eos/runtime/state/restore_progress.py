@@ -5,6 +5,7 @@ Rule: progress is reported after each piece of work, never by a timer: the waiti
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def nobody(restored: RestoreProgress) -> None:
 
 
 class RestoreFetcher:
-    """Fetches the stored files of one operator and reports the progress."""
+    """Fetches the stored files of one operator and reports the progress. Several threads may fetch at the same time."""
 
     def __init__(
         self, operator: str, stored: CheckpointStorage, files: Sequence[FileRef], on_progress: ProgressListener
@@ -54,23 +55,25 @@ class RestoreFetcher:
         self._on_progress = on_progress
         self._of_files, self._of_bytes = len(files), sum(file.size for file in files)
         self._files = self._bytes = self._rows = 0
+        self._counting = threading.Lock()
 
     def fetch(self, ref: FileRef, target: Path) -> None:
         """Fetch a file as ``StoredFiles`` does, and report its progress."""
         self._stored.fetch(ref, target, self._passed)
-        self._files += 1
-        self._tell()
+        self._count(files=1)
 
     def count_rows(self, rows: int) -> None:
         """Count converted rows and report the progress."""
-        self._rows += rows
-        self._tell()
+        self._count(rows=rows)
 
     def _passed(self, size: int) -> None:
-        self._bytes += size
-        self._tell()
+        self._count(size=size)
 
-    def _tell(self) -> None:
-        self._on_progress(
-            RestoreProgress(self._operator, self._files, self._of_files, self._bytes, self._of_bytes, self._rows)
-        )
+    def _count(self, files: int = 0, size: int = 0, rows: int = 0) -> None:
+        with self._counting:
+            self._files += files
+            self._bytes += size
+            self._rows += rows
+            self._on_progress(
+                RestoreProgress(self._operator, self._files, self._of_files, self._bytes, self._of_bytes, self._rows)
+            )

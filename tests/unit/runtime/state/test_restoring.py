@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.abc.storage import FileRef, ignore_progress
 from kafka_eos.codecs import KeyCodec, MsgpackCodec
 from kafka_eos.core.ids import Epoch
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.restore_progress import RestoreFetcher, RestoreProgress
 from kafka_eos.storage.job_storage import LocalStorage
+from tests.waiting import PATIENCE
 
 ROWS = 20_000
 NUMBERS = StateDescriptor("numbers", KeyCodec(), MsgpackCodec(int))
@@ -82,6 +86,30 @@ def test_a_file_is_told_piece_by_piece(storage: LocalStorage, tmp_path: Path) ->
         (0, 3_500_000),
         (1, 3_500_000),
     ]
+
+
+class Meeting(LocalStorage):
+    """A storage that serves a file when another one is asked for, too."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._both = threading.Barrier(2)
+
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
+        self._both.wait(PATIENCE)
+        super().fetch(ref, target, passed)
+
+
+def test_several_files_are_fetched_at_the_same_time(storage: LocalStorage, tmp_path: Path) -> None:
+    backend = open_backend("rocksdb", "total", tmp_path / "first", range(128), (), storage)
+    backend.value(NUMBERS).put("1", 1)
+    stored = backend.snapshot(Epoch(1))(storage)
+    backend.close()
+
+    assert len(stored.files) == 2, "a table and a manifest"
+    told = _restored(stored, Meeting(storage.root), tmp_path / "second", range(128))
+    assert [progress.files for progress in told] == sorted(progress.files for progress in told)
+    assert told[-1].files == 2
 
 
 def test_it_is_shown_in_units_that_people_read() -> None:
