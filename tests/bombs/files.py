@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import lzma
 import random
@@ -42,7 +43,7 @@ def of_files(ending: str, make: Callable[[random.Random], bytes], chance: random
                     pass
             except (ValueError, OSError, EOFError, RecursionError, ArithmeticError, LookupError, TypeError) as error:
                 raise ValueError(str(error)) from error
-            except (pa.ArrowException, zlib.error, lzma.LZMAError, PartTooLarge) as error:
+            except (pa.ArrowException, csv.Error, zlib.error, lzma.LZMAError, PartTooLarge) as error:
                 raise ValueError(str(error)) from error
 
         yield attempt
