@@ -33,12 +33,16 @@ def encoded(entity: Any) -> bytes:
 
 
 def request_of(frame: bytes) -> tuple[int, Any]:
-    """Correlation id and request of a frame."""
+    """Correlation id and request of a frame.
+
+    librdkafka appends three bytes to its request for all topics, which brokers ignore.
+    """
     key, version = struct.unpack_from(">hh", frame)
     schema = load_request_schema(key, version)
     header, size = entity_reader(schema.__header_schema__)(frame, 0)
     request, end = entity_reader(schema)(frame, size)
-    assert size + end == len(frame), f"{schema.__name__}: {len(frame) - size - end} bytes too many"
+    more = frame[size + end :]
+    assert not more or (key == METADATA and more == bytes(3)), f"{schema.__name__}: {len(more)} bytes too many"
     return int(header.correlation_id), request
 
 

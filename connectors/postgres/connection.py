@@ -141,6 +141,13 @@ class PostgresDatabase:
             raise
 
 
+def fetch_row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the row of a query that always has one."""
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
 def _name_client(connection: Connection) -> str:
     """Return a number that the server, or a pooler, gives to no other connection."""
     return str(connection.info.backend_pid)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _BYTES: Final = ("string", "binary")
 _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,10 +36,7 @@ def project_columns(df: DataFrame, topic: str | None) -> DataFrame:
     """Select the Kafka columns of a query and a hash of each row. ConfigError if it cannot be."""
     from pyspark.sql import functions as F
 
-    columns = {name: df[name] for name in _TYPES if name in df.columns}
-    if topic is not None:
-        columns.pop("topic", None)
-    _check(df, columns, topic)
+    columns = {name: df[name] for name in choose_columns(df.schema, topic)}
     columns["value"] = columns["value"].cast("binary")
     columns["key"] = columns["key"].cast("binary") if "key" in columns else F.lit(None).cast("binary")
     if "timestamp" in columns:
@@ -48,19 +46,24 @@ def project_columns(df: DataFrame, topic: str | None) -> DataFrame:
     return df.select(*(column.alias(name) for name, column in columns.items()), F.xxhash64(*marked).alias("digest"))
 
 
-def _check(df: DataFrame, columns: Mapping[str, Column], topic: str | None) -> None:
-    if "value" not in columns:
+def choose_columns(schema: StructType, topic: str | None) -> list[str]:
+    """Return the Kafka columns of a query; the column topic only if the sink has no topic. ConfigError if one is
+    missing or has a wrong type.
+    """
+    if "value" not in schema.names:
         raise ConfigError(
-            f"the query has no column 'value' (it has: {', '.join(df.columns)}). Kafka records are built from the "
+            f"the query has no column 'value' (it has: {', '.join(schema.names)}). Kafka records are built from the "
             "columns key, value, topic, partition, headers and timestamp; for example: "
             "df.select(F.to_json(F.struct('*')).alias('value'))."
         )
-    if topic is None and "topic" not in columns:
+    if topic is None and "topic" not in schema.names:
         raise ConfigError("no topic: pass topic=…, or give the query a column 'topic'.")
-    for name in columns:
-        found = df.schema[name].dataType.simpleString()
+    chosen = [name for name in _TYPES if name in schema.names and (name != "topic" or topic is None)]
+    for name in chosen:
+        found = schema[name].dataType.simpleString()
         if found not in _TYPES[name]:
             raise ConfigError(
                 f"the column {name!r} is {found} but must be {' or '.join(_TYPES[name])}: cast it, or convert it to "
                 "text with F.to_json."
             )
+    return chosen

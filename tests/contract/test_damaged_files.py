@@ -83,6 +83,17 @@ def test_a_footer_of_parquet_with_fewer_rows_than_its_row_groups_is_damaged(tmp_
     refused(tmp_path / "a.parquet", "footer states 2 rows, but its row groups contain 5")
 
 
+def test_columns_of_parquet_with_more_values_than_their_row_group_has_rows_are_damaged(tmp_path: Path) -> None:
+    """Otherwise its last rows would be left out."""
+    data = plain(tmp_path / "a.parquet")
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for at in (data.index(FIVE_ROWS, footer), data.rindex(FIVE_ROWS)):  # of the file, and of its row group
+        data[at : at + 2] = TWO_ROWS
+    (tmp_path / "a.parquet").write_bytes(data)
+
+    refused(tmp_path / "a.parquet", "footer states 5 values of column a, and its row group 2")
+
+
 def test_a_changed_byte_in_a_page_of_parquet_with_a_checksum_is_damage(tmp_path: Path) -> None:
     data = plain(tmp_path / "a.parquet", write_page_checksum=True)
     data[data.index(b"".join(n.to_bytes(8, "little") for n in (1, 2, 3)))] ^= 0x40

@@ -390,6 +390,19 @@ def test_an_incarnation_whose_registration_was_taken_away_prepares_nothing_more(
     assert in_doubt(kit) == []
 
 
+def test_a_writer_whose_entry_another_process_has_deleted_prepares_nothing(kit: Kit) -> None:
+    """Whoever ends a transaction deletes its entry first, while the writer's connection still works."""
+    sink = kit.sink()
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1)))
+        kit.ask("DELETE FROM kafka_eos.staged")
+
+        with pytest.raises(Fenced, match="a newer term"):
+            writer.seal(epoch(1))()
+    assert in_doubt(kit) == []
+
+
 def test_recovery_is_not_kept_waiting_by_what_is_prepared(kit: Kit) -> None:
     """It raises the term and takes marks while transactions of older terms are prepared still."""
     committable = kit.prepared(kit.sink(), Account("a", 1))

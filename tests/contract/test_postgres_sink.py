@@ -37,7 +37,7 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
-from kafka_eos.connectors.postgres.connection import PostgresDatabase, WriterConnection
+from kafka_eos.connectors.postgres.connection import ConnectionPool, PostgresDatabase, WriterConnection
 from kafka_eos.connectors.postgres.sink import prepared_transactions
 from kafka_eos.coordination.epochs import EpochCommitter
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
@@ -495,6 +495,39 @@ def test_a_column_that_returns_another_class_is_refused_with_the_one_that_fits(
 
     with pytest.raises(ConfigError, match=says):
         kit.sink("t", Measured, columns=(column.split()[0],)).check(job())
+
+
+@dataclass
+class PartlyKnown:
+    name: str
+    first: Any
+    total: int
+    last: Any
+
+
+def test_a_table_is_not_created_if_the_type_of_a_column_is_unknown(kit: Kit) -> None:
+    with pytest.raises(ConfigError, match="the types of the columns first, last are unknown"):
+        kit.sink("made", PartlyKnown, create=True).check(job())
+    assert kit.ask("SELECT to_regclass('made')") == [(None,)]
+
+
+def test_after_a_failed_call_a_committer_uses_none_of_its_connections_again(kit: Kit) -> None:
+    """What broke one may have broken all, as a restart of the server does."""
+    pool = ConnectionPool(PostgresDatabase(kit.conninfo), "kafka_eos test")
+    with pool.one() as one, pool.one() as two, pool.one() as three:
+        pass
+    with pool.one() as again:
+        assert again in (one, two, three)
+
+    with pytest.raises(ZeroDivisionError), pool.one() as failing:
+        _ = 1 / 0
+
+    assert failing in (one, two, three)
+    assert [each.closed for each in (one, two, three)] == [True] * 3
+    with pool.one() as fresh, pool.one() as other:
+        assert fresh.execute("SELECT 1").fetchone() == (1,)
+    pool.close()
+    assert fresh.closed and other.closed
 
 
 def test_a_table_is_created_with_the_zones_that_its_fields_declare(kit: Kit) -> None:

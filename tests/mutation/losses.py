@@ -90,7 +90,7 @@ def _of_function(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, op
                     yield Change(place, ast.Pass(), text_of(node), "pass")
                 if not setting_up:
                     yield from _swapped(place)
-                if isinstance(node, ast.For):
+                if isinstance(node, ast.For) and not isinstance(node.body[0], ast.Pass):
                     yield from _rounds(place, node)
             case ast.comprehension() as node:
                 yield from _part(place, node)
@@ -189,6 +189,8 @@ def _depend(first: ast.stmt, second: ast.stmt) -> bool:
     """May it matter which one is first? It does not where the two have nothing in common."""
     if isinstance(first, _BLOCKS) and isinstance(second, _BLOCKS):
         return False
+    if _configured(first) is not None and _configured(first) == _configured(second):
+        return False
     effects = [_has_effect(each) for each in (first, second)]
     if all(effects):
         changed = _changed(first), _changed(second)
@@ -200,6 +202,14 @@ def _depend(first: ast.stmt, second: ast.stmt) -> bool:
         return True
     shared = _attributes(effect) & _attributes(other)
     return bool(shared) or (_is_stored(other) and _is_own_method(effect))
+
+
+def _configured(node: ast.stmt) -> str | None:
+    """The object of which a statement sets one option: in which order options are set does not matter."""
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(value), name))) if name.startswith("set_"):
+            return value
+    return None
 
 
 def _changed(node: ast.stmt) -> str | None:
@@ -282,7 +292,7 @@ def _ends(node: ast.expr) -> Iterator[ast.expr]:
             yield ast.Call(ast.Name("last_of", ast.Load()), node.args, [])
         case ast.Call(ast.Name(name), args, keywords) if name in _OPPOSITE:
             yield ast.Call(ast.Name(_OPPOSITE[name], ast.Load()), args, keywords)
-        case ast.Call(ast.Attribute(value, name), args, keywords) if name in _OTHER_END:
+        case ast.Call(ast.Attribute(value, name), args, keywords) if name in _OTHER_END and (args or "pop" in name):
             yield ast.Call(ast.Attribute(value, _OTHER_END[name], ast.Load()), args, keywords)
         case ast.Subscript(value, ast.Constant(0), ast.Load()):
             yield ast.Subscript(value, ast.UnaryOp(ast.USub(), ast.Constant(1)), ast.Load())

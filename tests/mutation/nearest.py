@@ -90,7 +90,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
     "kafka_eos/structured_streaming": ("tests/structured_streaming",),
     "connectors/dbapi": (f"{_UNIT}/connectors/dbapi/test_*.py", f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
     "connectors/delta": (f"{_CONTRACT}/test_delta_*.py", *_LAKES, _PUT_BACK),
-    "connectors/files": (*_FILES, f"{_UNIT}/storage/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
+    "connectors/files": (*_FILES, f"{_UNIT}/storage/test_power_cuts.py", f"{_CONTRACT}/test_sources.py", *_S3),
     "connectors/files/s3": _S3,
     "connectors/http": (*_OUTBOX, "tests/chaos/test_http.py"),
     "connectors/iceberg": (f"{_CONTRACT}/test_iceberg_*.py", *_LAKES, _PUT_BACK),

@@ -85,6 +85,7 @@ def test_every_small_mistake_is_made(text: str, mistakes: list[str]) -> None:
         ("if rows:\n    return", ["if rows:\n    pass"]),
         ("raise Lost(rows[0])", ["pass"]),
         ("a(rows)\nb(rows)", ["pass\nb(rows)", "b(rows)\na(rows)", "a(rows)\npass"]),
+        ("rows.set_a(1)\nrows.set_b(2)", ["pass\nrows.set_b(2)", "rows.set_a(1)\npass"]),
         ("self.rows = job\nself.send()", [
             "pass\nself.send()", "self.send()\nself.rows = job", "self.rows = job\npass"
         ]),
@@ -99,6 +100,7 @@ def test_every_small_mistake_is_made(text: str, mistakes: list[str]) -> None:
         ("return list(reversed(rows))", ["return list(iter(list(rows)))"]),
         ("return min(rows)", ["return max(rows)"]),
         ("return rows.popleft()", ["return rows.pop()"]),
+        ("return rows.partition(':')", ["return rows.rpartition(':')"]),
         ("return next(iter(rows))", ["return last_of(iter(rows))"]),
         ("return any(rows)", ["return all(rows)"]),
         ("return [a for a in rows if a]", ["return [a for a in rows]", "return [a for a in all_but_last(rows) if a]"]),
@@ -138,6 +140,9 @@ def test_every_mistake_that_loses_something_is_made(text: str, mistakes: list[st
         "rows.busy += perf_counter() - job",
         "return rows.value == 1",
         "while True:\n    break",
+        "for _ in rows:\n    pass",
+        "return rows.partition()",
+        "return rows.split()",
     ],
 )
 def test_what_loses_nothing_or_fails_wherever_it_runs_is_left_alone(text: str) -> None:

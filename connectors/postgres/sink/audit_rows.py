@@ -14,7 +14,7 @@ from psycopg import sql
 from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER
-from kafka_eos.connectors.postgres.connection import ROW_ERRORS, Connection
+from kafka_eos.connectors.postgres.connection import ROW_ERRORS, Connection, fetch_row
 from kafka_eos.connectors.postgres.sink import statements
 from kafka_eos.connectors.postgres.sink.staging_tables import refused
 from kafka_eos.connectors.postgres.sink.target_table import TableInfo
@@ -86,9 +86,8 @@ def rows(connection: Connection, target: TargetTable) -> Iterator[tuple[bytes | 
 
 def find_audit_obstacle(connection: Connection, target: TargetTable) -> str | None:
     """Return why the table's rows cannot be compared; None if they can."""
-    found = connection.execute(_READABLE, (target.schema, target.table)).fetchone()
-    assert found is not None  # the caller has just found the table
-    may_read, secured, triggered = found
+    # The caller has just found the table.
+    may_read, secured, triggered = fetch_row(connection.execute(_READABLE, (target.schema, target.table)))
     if not may_read:
         return f"the user may not read it: GRANT SELECT ON {target}"
     if secured:

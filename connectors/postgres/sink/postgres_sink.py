@@ -29,6 +29,7 @@ from kafka_eos.connectors.postgres.connection import (
     Connection,
     PostgresDatabase,
     WriterConnection,
+    fetch_row,
     map_errors,
 )
 from kafka_eos.connectors.postgres.sink import audit_rows as telling
@@ -290,7 +291,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         if (found := tables.find(connection, self._schema, self._table)) is not None:
             self._ledger.record_target(connection, f"{found.schema}.{found.name}")
             return
-        (schema,) = connection.execute("SELECT coalesce(%s, current_schema())", (self._schema,)).fetchone() or ("",)
+        (schema,) = fetch_row(connection.execute("SELECT coalesce(%s, current_schema())", (self._schema,)))
         target = f"{schema}.{self._table}"
         if self._ledger.has_seen(connection, target):
             raise ConfigError(

@@ -31,7 +31,7 @@ from kafka_eos.connectors._staged_tables.stage_names import (
     ensure_current,
     parse_identity,
 )
-from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.connection import Connection, fetch_row
 from kafka_eos.connectors.postgres.sink import prepared_transactions as transactions
 from kafka_eos.core.errors import Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -63,8 +63,8 @@ class PostgresStagingCatalog:
         self.schema = schema
 
     def is_there(self, connection: Connection) -> bool:
-        row = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, 'ledger'))", (self.schema,)).fetchone()
-        return row is not None and row[0] is not None
+        query = "SELECT to_regclass(format('%%I.%%I', %s::text, 'ledger'))"
+        return fetch_row(connection.execute(query, (self.schema,))) != (None,)
 
     def create_tables(self, connection: Connection) -> None:
         """Create missing tables. Existing ones need no permission: another user may have created the schema."""
@@ -169,19 +169,16 @@ class PostgresStagingCatalog:
         # transaction that ends in between has its row below.
         own = (stage.id, *_of(stage.incarnation))
         in_doubt = stage.strategy is Strategy.PREPARE and transactions.is_there(connection, stage.id)
-        row = connection.execute(
-            self._sql(
-                "SELECT pg_is_in_recovery(),"
-                " (SELECT prepared FROM {schema}.staged WHERE id = %s AND job = %s AND identity = %s),"
-                # Not to_regclass: it sees commits after the statement began, which the other subqueries do not.
-                " EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-                " WHERE n.nspname = %s AND c.relname = %s),"
-                " (SELECT committed FROM {schema}.ledger WHERE id = %s AND job = %s AND identity = %s)"
-            ),
-            (*own, self.schema, stage.stage_name, *own),
-        ).fetchone()
-        assert row is not None
-        follows, prepared, staged, committed = row
+        query = self._sql(
+            "SELECT pg_is_in_recovery(),"
+            " (SELECT prepared FROM {schema}.staged WHERE id = %s AND job = %s AND identity = %s),"
+            # Not to_regclass: it sees commits after the statement began, which the other subqueries do not.
+            " EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = %s AND c.relname = %s),"
+            " (SELECT committed FROM {schema}.ledger WHERE id = %s AND job = %s AND identity = %s)"
+        )
+        values = (*own, self.schema, stage.stage_name, *own)
+        follows, prepared, staged, committed = fetch_row(connection.execute(query, values))
         held = staged if stage.strategy is Strategy.STAGE else in_doubt
         if follows:
             raise Retryable(f"the server with schema {self.schema} is a standby, and may be behind its primary")
@@ -193,7 +190,7 @@ class PostgresStagingCatalog:
             "SELECT max(CASE needed_by WHEN %s THEN epoch ELSE needed_by END) FROM {schema}.ledger"
             " WHERE job = %s AND identity = %s AND committed"
         )
-        (number,) = connection.execute(query, (_NOT_PERMITTED, *_of(incarnation))).fetchone() or (None,)
+        (number,) = fetch_row(connection.execute(query, (_NOT_PERMITTED, *_of(incarnation))))
         return None if number is None else Epoch(number)
 
     def delete_entry(self, connection: Connection, of: uuid.UUID, incarnation: Incarnation) -> tuple[Any, ...] | None:
@@ -273,7 +270,7 @@ class PostgresStagingCatalog:
 
     def free_transactions(self, connection: Connection, job: str) -> tuple[int, int]:
         """Return max_prepared_transactions, and how many would be free if this job's were ended."""
-        (most,) = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone() or (0,)
+        (most,) = fetch_row(connection.execute("SELECT current_setting('max_prepared_transactions')::int"))
         if not most:
             return 0, 0
         own = {build_transaction_name(entry.id) for entry in self.list_open(connection, job)}
@@ -290,16 +287,13 @@ class PostgresStagingCatalog:
     def register(self, connection: Connection, incarnation: Incarnation, term: Term) -> Registration:
         """Register a term of an incarnation unless a newer one is registered; return the registration."""
         self.create_tables(connection)
-        row = connection.execute(
-            self._sql(
-                "INSERT INTO {schema}.incarnations AS l (job, identity, term) VALUES (%s, %s, %s)"
-                " ON CONFLICT (job, identity) DO UPDATE SET term = greatest(l.term, excluded.term)"
-                " RETURNING term, over"
-            ),
-            (*_of(incarnation), term.n),
-        ).fetchone()
-        assert row is not None
-        return Registration(incarnation.identity, Term(row[0]), row[1])
+        query = self._sql(
+            "INSERT INTO {schema}.incarnations AS l (job, identity, term) VALUES (%s, %s, %s)"
+            " ON CONFLICT (job, identity) DO UPDATE SET term = greatest(l.term, excluded.term)"
+            " RETURNING term, over"
+        )
+        newest, over = fetch_row(connection.execute(query, (*_of(incarnation), term.n)))
+        return Registration(incarnation.identity, Term(newest), over)
 
     def set_taken_over(self, connection: Connection, incarnation: Incarnation) -> None:
         connection.execute(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
-from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.connection import Connection, fetch_row
 
 _KINDS: Final = {
     "v": "a view",
@@ -222,8 +222,8 @@ def find_partition_rule(connection: Connection, target: TargetTable) -> str | No
 
 
 def _ties(connection: Connection, oid: int) -> tuple[str, ...]:
-    found = connection.execute(_TIES, {"of": oid}).fetchone()
-    return tuple(tie for tie, has in zip(_TIED_BY, found or (), strict=False) if has)
+    found = fetch_row(connection.execute(_TIES, {"of": oid}))
+    return tuple(tie for tie, has in zip(_TIED_BY, found, strict=True) if has)
 
 
 def problems(table: TableInfo, target: TargetTable, deletes: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg import sql
 
-from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.connection import Connection, fetch_row
 from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.connectors.postgres.source.snapshot import Key, RangeProgress, TableSnapshot
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -36,10 +36,9 @@ class SnapshotQuery:
         """Return the present table divided into key ranges."""
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            row = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
-            assert row is not None
+            (horizon,) = fetch_row(connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
             parts = tuple(part for (part,) in connection.execute(_PARTS, (oid,)))
-            of = TableSnapshot(oid, self.key, self.where, row[0], parts=parts)
+            of = TableSnapshot(oid, self.key, self.where, horizon, parts=parts)
             of = replace(of, recent=self._recent(connection, of))
             found = connection.execute(self._ends(of, splits)).fetchall()
         ends = {tile: (tuple(key), rows) for tile, rows, *key in found}
@@ -156,10 +155,9 @@ _KINDS = ("r", "p", "m")
 
 
 def oid_of(connection: Connection, table: TableInfo) -> int:
-    row = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::bigint",
-                             (table.schema, table.name)).fetchone()  # fmt: skip
-    assert row is not None
-    return int(row[0])
+    query = "SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::bigint"
+    (oid,) = fetch_row(connection.execute(query, (table.schema, table.name)))
+    return int(oid)
 
 
 def plan_snapshot(

@@ -338,11 +338,32 @@ OF_ANOTHER_TYPE: list[tuple[Any, Any]] = [
 ]
 
 
+OF_THE_TYPE: dict[Any, Any] = {
+    int: 1, str: "a", list[int]: [1], Struct: Struct("a"), Data: Data("a", []), dict[str, int]: {"a": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("at", range(3))
 @pytest.mark.parametrize(("tp", "value"), OF_ANOTHER_TYPE, ids=repr)
-def test_a_row_that_is_not_what_its_type_says_does_not_change_subtasks(tp: Any, value: Any) -> None:
-    """The subtask that receives it could not decode it."""
-    with pytest.raises(ValueError, match="cannot change subtasks as .*: Expected|expected "):
-        exchange_codec(tp).encode([value])
+def test_a_row_that_is_not_what_its_type_says_does_not_change_subtasks(tp: Any, value: Any, at: int) -> None:
+    """The subtask that receives it could not decode it, wherever it is among other rows."""
+    rows = [OF_THE_TYPE[tp]] * 2
+    rows.insert(at, value)
+
+    with pytest.raises(ValueError, match="cannot change subtasks as .*: Expected"):
+        exchange_codec(tp).encode(rows)
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("value", ["a", Model(user="a"), {"user": "a", "amount": 1}], ids=repr)
+def test_a_row_of_another_class_is_refused_with_the_classes_of_its_batch(value: Any, at: int) -> None:
+    """A dict with the same fields would arrive as an object."""
+    rows: list[Any] = [Struct("a")] * 2
+    rows.insert(at, value)
+    classes = ", ".join(sorted(["Struct", type(value).__name__]))
+
+    with pytest.raises(ValueError, match=f"^expected Struct, got {classes}$"):
+        exchange_codec(Struct).encode(rows)
 
 
 @pytest.mark.parametrize(

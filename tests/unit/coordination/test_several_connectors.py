@@ -384,6 +384,24 @@ def test_who_takes_over_ends_all_other_incarnations_and_the_history_tells_what_t
     assert job.left.register(JOB, OTHER) is job.right.register(JOB, OTHER) is IncarnationState.OVER
 
 
+def test_a_refused_start_removes_no_registration_of_an_incarnation_that_has_open_output_in_any_sink(
+    job: NotedJob,
+) -> None:
+    """A start of the directory that was paused and has decided since is no start that has written nothing."""
+    running, third = job.begun(), JobIdentity("ba9876543210")
+    for sink in (job.left, job.right):
+        sink.register(JOB, OTHER)
+        sink.register(JOB, third)
+    job.right.begin(_of_another_incarnation(running))
+
+    running.recovery.incarnations.deregister(running.ownership.load_identity(), {OTHER, third})
+
+    found = {sign.identity: sign.state for sign in job.left.list_signs(JOB)}
+    assert (found[OTHER], found[third]) == (IncarnationState.ENDED, IncarnationState.OVER)
+    assert job.right.register(JOB, third) is IncarnationState.OVER
+    assert len(job.right.staged) == 0 and job.right.list_staged(JOB) != []
+
+
 def test_a_system_that_is_new_to_a_job_is_not_asked_for_what_the_others_have_had(tmp_path: Path) -> None:
     job = NotedJob(tmp_path, remembers=("left",))
     job.begun()

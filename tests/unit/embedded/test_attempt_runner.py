@@ -15,6 +15,7 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_requests import StopJob, TakeCheckpoint
 from kafka_eos.core.errors import (
+    ConfigError,
     EnvironmentFailed,
     Fatal,
     InputLost,
@@ -583,6 +584,25 @@ def test_an_idle_job_aborts_what_old_workers_open(attempt: Made) -> None:
 
     assert left == [0]
     assert one.of("committed") != [], "it goes on"
+
+
+def test_each_source_that_cannot_show_its_offsets_is_reported_and_the_job_continues(
+    attempt: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = attempt(cadence=SELDOM)
+
+    def refused(*_: object) -> None:
+        raise ConfigError("no permission")
+
+    for source in one.job.sources.values():
+        monkeypatch.setattr(source, "notify_committed", refused)
+
+    one.run(begun(one))
+
+    assert [told["text"] for told in one.of("notice")] == [
+        f"offsets of {name!r} in epoch 1 are not shown: no permission" for name in ("n", "m")
+    ]
+    assert one.of("committed") != []
 
 
 def test_a_sink_that_does_not_respond_to_that_search_is_asked_again(

@@ -205,6 +205,7 @@ def test_another_plan_is_written_whole(storage: JobStorage) -> None:
     [
         ({}, None),
         ({"states": {"total": (), "big": ()}}, "the state of total is not the one that was committed"),
+        ({"states": {}}, "the state of big, total is not the one that was committed"),
         ({"sources": {}}, "its positions are not those that were committed"),
         ({"parallelism": 7}, "it was altered"),
     ],

@@ -10,8 +10,9 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from checkpoint_samples import JOB, MANIFEST, RECORDS
+from checkpoint_samples import FILE, JOB, MANIFEST, RECORDS, TOLD_BESIDE
 
+from kafka_eos.abc.state import InFlightRows
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage.job_records import Manifest, Receipt, StoredRecord, decode, encode
@@ -77,12 +78,35 @@ def test_a_newer_format_asks_to_upgrade() -> None:
     "bad", [{"name": "../../etc/passwd"}, {"name": "a/b"}, {"sha256": "../../x"}, {"sha256": "AB" * 32}]
 )
 def test_a_file_that_points_elsewhere_is_refused_even_with_a_valid_checksum(bad: dict[str, str]) -> None:
-    body = msgspec.to_builtins(MANIFEST)
-    body["states"][0]["files"][0].update(bad)
-    data = json.dumps(body).encode()
+    """Whichever part of the manifest names it: a state, rows on their way, or output, also of an earlier epoch."""
+    manifest = msgspec.structs.replace(
+        MANIFEST,
+        states=MANIFEST.states * 2,
+        in_flight=(InFlightRows("by-key", {}, (FILE, FILE), False),) * 2,
+        committables=(TOLD_BESIDE.committables[0],) * 2,
+        carried_over=(TOLD_BESIDE.committables[0],) * 2,
+    )
+    assert _read_again(msgspec.to_builtins(manifest)) == manifest
+    number = len(_files(msgspec.to_builtins(manifest)))
+    assert number == 2 + 4 + 2 + 2
 
-    with pytest.raises(CorruptCheckpoint, match=MANIFEST.name):
-        decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 1 %d " % len(data), data), JOB)
+    for at in range(number):
+        body = msgspec.to_builtins(manifest)
+        _files(body)[at].update(bad)
+        with pytest.raises(CorruptCheckpoint, match=MANIFEST.name):
+            _read_again(body)
+
+
+def _read_again(body: dict[str, Any]) -> Manifest:
+    data = json.dumps(body).encode()
+    return decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 1 %d " % len(data), data), JOB)
+
+
+def _files(part: Any) -> list[dict[str, Any]]:
+    """All that is named with its checksum."""
+    if isinstance(part, dict):
+        return [part] if "sha256" in part else [file for each in part.values() for file in _files(each)]
+    return [file for each in part for file in _files(each)] if isinstance(part, list | tuple) else []
 
 
 @pytest.mark.parametrize("change", [{"epoch": "7"}, {"extra": 1}, {"states": {}}, {"committables": [1]}])

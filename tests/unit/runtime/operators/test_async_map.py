@@ -102,6 +102,19 @@ def test_several_are_asked_at_a_time() -> None:
     assert made(lambda read: read.async_map(ask, name="ask", capacity=4), [1, 2, 3, 4])["out"] == [1, 2, 3, 4]
 
 
+def test_a_request_is_sent_when_its_row_arrives() -> None:
+    """Not only when somebody asks for responses, which a worker does later."""
+    sent = threading.Event()
+    pipeline = Pipeline("p")
+    read = pipeline.source(ListSource([]), name="in")
+    read.async_map(lambda value: sent.set(), name="ask").sink(MemorySink(), name="out")
+
+    with closing(OperatorChain(pipeline.plan(), {}, {"out": lambda batch: None})) as chain:
+        chain.push("in", Batch([1], range(1), ListOrigin("in", "in", 0, 0, [1], [-1])))
+        assert sent.wait(20)
+        chain.finish()
+
+
 def test_as_answered_nothing_waits_behind_a_row_that_waits() -> None:
     """The first one is answered when all others have come out."""
     others = threading.Semaphore(0)

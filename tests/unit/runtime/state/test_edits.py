@@ -163,6 +163,28 @@ def test_a_state_with_namespaces_gets_them(job: Job) -> None:
     assert [value for _, value in state.scan_prefix("a", 10)] == ["one", "two"]
 
 
+def _place(parts: tuple[Any, ...]) -> Any:
+    return parts if len(parts) > 1 else parts[0]
+
+
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+@pytest.mark.parametrize("namespaced", [False, True])
+@pytest.mark.parametrize("key", ["a", ("a", 10), (("a",), b"b", 2)])
+def test_a_key_may_be_a_tuple_whatever_the_kind_of_state(job: Job, key: Any, namespaced: bool, kind: Any) -> None:
+    front, other = ((key, 10), (key, 20)) if namespaced else ((key,), ("b",))
+    place, elsewhere = (_place((*each, "x") if kind == "map" else each) for each in (front, other))
+    last: Any = {"value": (key, 30) if namespaced else ("b", 3), "list": place, "map": (*front, ("x", "y"))}[kind]
+    backend = begun(job, [(place, 1), (elsewhere, 2), (last, 3)], value=int, kind=kind, namespaced=namespaced)
+
+    entry = {"value": None, "list": ElementNumberCodec(), "map": KEY}[kind]
+    state = backend.value(StateDescriptor("state", KEY, INT, kind, KEY if namespaced else None, entry))
+    if kind == "list":
+        assert [value for _, value in state.scan_prefix(*front)] == [1, 3]
+        assert [value for _, value in state.scan_prefix(*other)] == [2]
+    else:
+        assert dict(state.items()) == {place: 1, elsewhere: 2, last: 3}
+
+
 @pytest.mark.parametrize("how", [{"kind": "map"}, {"namespaced": True}, {"kind": "list", "namespaced": True}])
 def test_a_key_alone_is_no_place_of_a_state_with_several(how: dict[str, Any]) -> None:
     with SavepointBuilder.new("job") as builder, pytest.raises(ConfigError, match=r"a tuple \(key, "):
