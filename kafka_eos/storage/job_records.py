@@ -203,10 +203,15 @@ def ensure_usable(handle: StateHandle) -> StateHandle:
     """Return a stored handle whose names are names, else raise CorruptCheckpoint: engines build paths from them."""
     for name in (handle.operator, *(state.get("name") for state in handle.states)):
         paths.ensure_token(name)
-    for file in handle.files:
+    ensure_names(handle.files)
+    return handle
+
+
+def ensure_names(files: Iterable[FileRef]) -> None:
+    """Raise CorruptCheckpoint unless the names and checksums of all files are such, and no paths."""
+    for file in files:
         paths.ensure_plain_name(file.name)
         paths.shared_name(file.sha256)
-    return handle
 
 
 def ensure_same_incarnation(manifest: Manifest, identity: IdentityRecord) -> Manifest:
@@ -266,8 +271,7 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def committable(self) -> Committable:
         if self.provenance is not None:
-            paths.ensure_plain_name(self.provenance.name)
-            paths.shared_name(self.provenance.sha256)
+            ensure_names([self.provenance])
         return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread, self.provenance)
 
 
@@ -278,9 +282,7 @@ class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overtaken: bool
 
     def rows(self) -> InFlightRows:
-        for file in self.files:
-            paths.ensure_plain_name(file.name)
-            paths.shared_name(file.sha256)
+        ensure_names(self.files)
         return InFlightRows(self.exchange, self.codec, self.files, self.overtaken)
 
 

@@ -129,9 +129,8 @@ def read_savepoint(path: Path) -> Savepoint:
         found = manifest.decode(Savepoint, paths.SAVEPOINT, data)
         for handle in found.operators:
             manifest.ensure_usable(handle)
-        for ref in found.files:
-            paths.ensure_plain_name(ref.name)
-            paths.shared_name(ref.sha256)
+        for rows in found.in_flight:
+            manifest.ensure_names(rows.files)
     except CorruptCheckpoint as error:
         raise CorruptCheckpoint(f"savepoint {path}: {error}") from error
     return found

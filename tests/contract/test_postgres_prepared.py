@@ -390,6 +390,20 @@ def test_an_incarnation_whose_registration_was_taken_away_prepares_nothing_more(
     assert in_doubt(kit) == []
 
 
+def test_a_writer_that_ends_leaves_none_of_its_connections_open(kit: Kit) -> None:
+    """It has two while an epoch is prepared and the next one is written."""
+    sink, open_ = kit.sink(), "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'kafka_eos%'"
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1)))
+        prepare = writer.seal(epoch(1))
+        writer.write(rows(Account("b", 1)))
+        assert len(kit.ask(open_)) == 2
+        prepare()
+
+    eventually(lambda: kit.ask(open_) == [], "all connections are closed")
+
+
 def test_a_writer_whose_entry_another_process_has_deleted_prepares_nothing(kit: Kit) -> None:
     """Whoever ends a transaction deletes its entry first, while the writer's connection still works."""
     sink = kit.sink()

@@ -138,11 +138,13 @@ def test_a_damaged_checkpoint_makes_no_savepoint(job: tuple[LocalStorage, Manife
 
 
 @pytest.mark.parametrize("place", ["name", "sha256"])
-def test_a_savepoint_that_names_a_file_elsewhere_is_refused(made: Path, place: str) -> None:
+@pytest.mark.parametrize("part", ["operators", "in_flight"])
+def test_a_savepoint_that_names_a_file_elsewhere_is_refused(made: Path, part: str, place: str) -> None:
+    """Though another file has the same content."""
     found = savepoints.read_savepoint(made)
-    (handle, *others) = found.operators
-    forged = replace(handle, files=(replace(handle.files[0], **{place: "../../elsewhere"}), *handle.files[1:]))
-    record = msgspec.structs.replace(found, operators=(forged, *others))
+    (*others, last) = getattr(found, part)
+    forged = replace(last, files=(replace(last.files[-1], **{place: "../../elsewhere"}), *last.files))
+    record = msgspec.structs.replace(found, **{part: (*others, forged)})
     (made / paths.SAVEPOINT).write_bytes(manifest.encode(record))
 
     with pytest.raises(CorruptCheckpoint, match=r"\.\./\.\./elsewhere"):
