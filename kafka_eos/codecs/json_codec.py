@@ -2,10 +2,10 @@
 
 pydantic models use their own compiled validator and serializer (with aliases in both directions), everything else
 (msgspec Structs, dataclasses, TypedDicts, builtins) msgspec.
-Rule: ``encode`` decodes again. The serializers write NaN as null, bytes as text and the key 1 as "1", and do not check
-that a value is of its type. Such a value is rejected where it is written, because readers would get another value.
-Without a declared type, or as a dict, a record is checked as one of its own class. Other values without a declared
-type must come back equal and of the same type.
+Rule: a value is decoded again, unless its class proves that it comes back unchanged. The serializers write NaN as null,
+bytes as text and the key 1 as "1", and do not check that a value is of its type. Such a value is rejected where it is
+written, because readers would get another value. Without a declared type, or as a dict, a record is checked as one of
+its own class. Other values without a declared type must come back equal and of the same type.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.exact_classes import ColumnCheck, find_json_check
 from kafka_eos.codecs.plain_models import PlainModel
 from kafka_eos.codecs.returned_values import is_equal, unchanged
 from kafka_eos.codecs.type_inspection import (
@@ -55,6 +56,7 @@ class JsonCodec(Codec[T]):
         self._lines: _Lines | None = None
         """Encoder and decoder of many objects, one per line."""
         self._plain = PlainModel.of(tp)
+        self._are_exact: ColumnCheck | None = None
         if is_model(tp):
             self._encode, self._decode = _model_functions(tp)
         else:
@@ -62,6 +64,7 @@ class JsonCodec(Codec[T]):
             self._encode, self._decode = encoder.encode, decoder.decode
             if is_record(tp):
                 self._lines = encoder.encode_lines, decoder.decode_lines
+                self._are_exact = find_json_check(tp)
         expect_known(tp, "read and written as JSON")
         self._undeclared = UndeclaredParts.in_json(tp)
 
@@ -117,7 +120,11 @@ class JsonCodec(Codec[T]):
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
     def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
-        """Encode all values in one call, and decode them again in another unless they are plain models."""
+        """Encode all values in one call.
+
+        Another one decodes them again, unless they are plain models or their classes prove that they come back
+        unchanged (``exact_classes``).
+        """
         try:
             if self._plain is not None:
                 plain = self._plain.dump(values)
@@ -126,8 +133,8 @@ class JsonCodec(Codec[T]):
                 return None
             encode_lines, decode_lines = self._lines
             lines = encode_lines(values)
-            equal = decode_lines(lines) == [*values] and (
-                self._undeclared is None or self._undeclared.are_plain([*values])
+            equal = (self._are_exact is not None and self._are_exact(values)) or (
+                decode_lines(lines) == [*values] and (self._undeclared is None or self._undeclared.are_plain([*values]))
             )
         except Exception:  # noqa: BLE001 - the row at fault is named when they are encoded one by one
             return None

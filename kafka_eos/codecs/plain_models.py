@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from kafka_eos.codecs.exact_classes import are, are_lists, are_or_none
 from kafka_eos.codecs.type_inspection import is_model
 
 _OF_MODEL: Final = {"type", "cls", "schema", "custom_init", "root_model", "config", "ref", "metadata", "generic_origin"}
@@ -22,7 +22,7 @@ _OF_DEFAULT: Final = {"type", "schema", "default", "default_factory"}
 """Keys of pydantic's schemas that change no value. Any other key may stand for a constraint, an alias or a function."""
 
 
-_Check: TypeAlias = Callable[[list[Any]], bool]
+_Check: TypeAlias = Callable[[Sequence[Any]], bool]
 """Returns whether all values of a column are plain. May raise KeyError or UnicodeEncodeError if not."""
 
 
@@ -81,48 +81,36 @@ def _find_check(schema: Any) -> _Check | None:
         return _find_check(schema["schema"])
     if kind == "nullable" and keys == {"type", "schema"}:
         check = _find_check(schema["schema"])
-        return None if check is None else partial(_are_or_none, check)
+        return None if check is None else partial(are_or_none, check)
     if kind == "list" and keys == {"type", "items_schema"}:
         check = _find_check(schema["items_schema"])
-        return None if check is None else partial(_are_lists, check)
+        return None if check is None else partial(are_lists, check)
     if kind == "model":
         model = PlainModel._of_schema(schema)
         return None if model is None else model.is_plain
     return _CHECKS.get(kind) if keys == {"type"} else None
 
 
-def _are(cls: type, column: list[Any]) -> bool:
-    return {cls}.issuperset(map(type, column))
-
-
-def _are_or_none(check: _Check, column: list[Any]) -> bool:
-    return check([each for each in column if each is not None])
-
-
-def _are_lists(check: _Check, column: list[Any]) -> bool:
-    return _are(list, column) and check([*chain.from_iterable(column)])
-
-
-def _are_texts(column: list[Any]) -> bool:
-    if not _are(str, column):
+def _are_texts(column: Sequence[Any]) -> bool:
+    if not are(str, column):
         return False
     "".join(column).encode()  # raises UnicodeEncodeError
     return True
 
 
-def _are_longs(column: list[Any]) -> bool:
-    return not column or (_are(int, column) and -(2**63) <= min(column) and max(column) < 2**63)
+def _are_longs(column: Sequence[Any]) -> bool:
+    return not column or (are(int, column) and -(2**63) <= min(column) and max(column) < 2**63)
 
 
-def _are_short_floats(column: list[Any]) -> bool:
+def _are_short_floats(column: Sequence[Any]) -> bool:
     """Return whether they are finite, and below 1e16: above, JSON libraries write different exponents (1e16, 1e+16)."""
-    return _are(float, column) and all(-1e16 < number < 1e16 for number in column)
+    return are(float, column) and all(-1e16 < number < 1e16 for number in column)
 
 
 _CHECKS: Final[Mapping[str, _Check]] = {
     "str": _are_texts,
     "int": _are_longs,
     "float": _are_short_floats,
-    "bool": partial(_are, bool),
+    "bool": partial(are, bool),
 }
 """The checks of columns by the names of their types in pydantic's schema."""

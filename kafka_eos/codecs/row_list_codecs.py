@@ -1,10 +1,10 @@
 """Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
-Rule: decoded values equal the encoded ones. ``encode`` decodes again, because a value that does not match its type,
-down to its fields, would stop the subtask that receives it. Values and parts without a declared type are accepted only
-if MessagePack returns them unchanged (``undeclared_parts``). This check costs more than the encoding, unless they
-consist of builtins that MessagePack has. So a fast pipeline declares its other types. Times keep their offsets
-(``time_zones``).
+Rule: decoded values equal the encoded ones. A value that does not match its type, down to its fields, would stop the
+subtask that receives it. So ``encode`` decodes again, unless the classes of the values prove that they come back
+unchanged (``exact_classes``). Values and parts without a declared type are accepted only if MessagePack returns them
+unchanged (``undeclared_parts``). This check costs more than the encoding, unless they consist of builtins that
+MessagePack has. So a fast pipeline declares its other types. Times keep their offsets (``time_zones``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
+from kafka_eos.codecs.exact_classes import find_msgpack_check
 from kafka_eos.codecs.plain_models import PlainModel
 from kafka_eos.codecs.returned_values import is_equal
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
@@ -44,8 +45,6 @@ class MsgpackListCodec(ListCodec[T]):
     def __init__(self, tp: Any = Any) -> None:
         self.type = tp
         self._class = get_instance_class(tp)
-        self._atom = {tp} if tp in (str, int, bool, bytes) else None
-        """The class of values that are surely decoded as they are."""
         self._encode = msgspec.msgpack.Encoder(enc_hook=to_plain).encode
         try:
             self._decode = msgspec.msgpack.Decoder(list[tp], dec_hook=from_plain).decode
@@ -53,13 +52,15 @@ class MsgpackListCodec(ListCodec[T]):
             raise PlanError(f"type {type_name(tp)} cannot change subtasks: {reason(error)}") from error
         self._times = tp is not Any and may_hold_times(tp)
         self._undeclared = UndeclaredParts.in_msgpack(tp)
+        self._are_exact = find_msgpack_check(tp)
 
     @property
     def schema(self) -> Json:
         return derive_json_schema(self.type)
 
     def encode(self, values: Sequence[T]) -> bytes:
-        if self._class is not None and not all(issubclass(tp, self._class) for tp in set(map(type, values))):
+        exact = self._are_exact is not None and self._are_exact(values)
+        if not (exact or self._class is None) and not all(issubclass(tp, self._class) for tp in {*map(type, values)}):
             found = ", ".join(sorted({type(value).__name__ for value in values}))
             raise ValueError(f"expected {type_name(self.type)}, got {found}")
         try:
@@ -67,7 +68,9 @@ class MsgpackListCodec(ListCodec[T]):
             data = self._encode(plain)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot change subtasks: {reason(error)}") from error
-        if self.type is not Any and {*map(type, values)} != self._atom:
+        if exact:
+            return data
+        if self.type is not Any:
             self._expect_equal(values, data, in_utc=plain is values)
         if self._undeclared is not None and not self._undeclared.are_plain([*values]):
             for back, value in zip(self._decode(data), values, strict=True):
