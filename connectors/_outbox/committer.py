@@ -35,8 +35,6 @@ MAX_CONCURRENT: Final = 16
 """Most files that are sent at the same time."""
 REFUSED: Final = "refused"
 """The directory of rejected rows that were set aside, in the outbox."""
-OWNER_ONLY: Final = 0o700
-"""The mode of the outbox's directories: no other user may read waiting rows."""
 
 
 class DeliveryClient(Protocol):
@@ -193,7 +191,7 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
     def _set_aside(self, staged_file: FileCommittable, refused: Sequence[bytes]) -> None:
         """Write rejected rows to disk before the file counts as done."""
         lines = b"".join(line + b"\n" for line in refused)
-        disk.create_directory(self._outbox / REFUSED, OWNER_ONLY)
+        disk.create_directory(self._outbox / REFUSED, 0o700)
         disk.write_whole(self._outbox / REFUSED / staged_file.final_name, lines, mode=0o600)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.connectors._outbox.committer import OWNER_ONLY, DeliveryClient, DeliveryOptions, OutboxCommitter
+from kafka_eos.connectors._outbox.committer import DeliveryClient, DeliveryOptions, OutboxCommitter
 from kafka_eos.connectors._shared.value_types import StreamTypedSink
 from kafka_eos.connectors.files.formats import JsonLines
 from kafka_eos.connectors.files.formats.json_lines import json_value
@@ -48,7 +48,7 @@ class OutboxSink(StreamTypedSink[T]):
         place = place_of(outbox)
         if not isinstance(place, SinkDirectory):
             raise ConfigError(f"outbox={os.fspath(outbox)!r} is not a directory")
-        self._place, self._layout = SinkDirectory(place.path, OWNER_ONLY), JsonLines().layout(value, envelope=True)
+        self._place, self._layout = SinkDirectory(place.path, private=True), JsonLines().layout(value, envelope=True)
         self._value = value
         self._receiver, self._rules = receiver, DeliveryOptions(batch, set_aside)
         self._name = receiver().name

@@ -314,6 +314,19 @@ def test_refused_rows_may_be_set_aside_on_disk_up_to_a_number(kit: Kit, size: in
     assert all(kit.receiver.asked[row["key"]] for row in aside)
 
 
+def test_rows_that_wait_in_a_directory_of_others_are_the_owners_alone(kit: Kit) -> None:
+    """A directory that existed before keeps its mode."""
+    kit.outbox.mkdir(mode=0o755)
+    kit.outbox.chmod(0o755)
+    committable = kit.prepared(kit.sink(set_aside=1), "a")
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in kit.outbox.iterdir() if path.stat().st_size}
+    assert [*modes.values()] == [0o600], modes
+    with committer_of(kit.sink()) as committer:
+        committer.commit_all(permit(), [committable])
+    assert kit.receiver.values() == ["a"]
+
+
 def test_rows_of_one_request_have_their_own_keys_and_are_cut_alike_each_time(kit: Kit) -> None:
     sink = kit.sink(batch=2)
     committable = kit.prepared(sink, 1, 2, 3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -52,10 +53,11 @@ class FileStaging(Protocol[F]):
 class HiddenFile:
     """A hidden file that is counted and hashed while it is written."""
 
-    def __init__(self, directory: Path, part: PartId, final: str, announced: bool) -> None:
+    def __init__(self, directory: Path, part: PartId, final: str, announced: bool, mode: int) -> None:
         self.part, self.path = part, directory / part.build_hidden_name(PartState.OPEN)
         self._final, self._announced = final, announced
-        self._file: BinaryIO | None = open(self.path, "xb")  # noqa: SIM115 - open until the file is prepared
+        opener = partial(os.open, mode=mode)
+        self._file: BinaryIO | None = open(self.path, "xb", opener=opener)  # noqa: SIM115 - open until it is prepared
         self._digest, self.size = hashlib.sha256(), 0
 
     def write(self, data: bytes, /) -> int:
@@ -84,14 +86,14 @@ class HiddenFile:
 
 
 class DirectoryStaging:
-    """The staging of hidden files in one directory."""
+    """The staging of hidden files in one directory. ``mode``: of the files."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, self.where = directory, str(directory)
+    def __init__(self, directory: Path, mode: int) -> None:
+        self._directory, self.where, self._mode = directory, str(directory), mode
 
     def open(self, part: PartId, place: str, extension: str, announced: bool) -> HiddenFile:
         name = part.build_final_name(extension)
-        return HiddenFile(self._directory, part, f"{place}/{name}" if place else name, announced)
+        return HiddenFile(self._directory, part, f"{place}/{name}" if place else name, announced, self._mode)
 
     def prepare(self, files: Sequence[HiddenFile]) -> list[dict[str, Json]]:
         for file in files:

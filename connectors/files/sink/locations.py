@@ -86,12 +86,13 @@ MAY_WRITE_IN_A_BUCKET: Final = (
 
 
 class SinkDirectory:
-    """A local directory, created if it is missing."""
+    """A local directory, created if it is missing. ``private``: its files are for the job's user only."""
 
     advice = ON_A_DISK
 
-    def __init__(self, path: Path, mode: int = 0o755) -> None:
-        self.path, self._mode = path, mode
+    def __init__(self, path: Path, *, private: bool = False) -> None:
+        self.path = path
+        self._mode, self._file_mode = (0o700, 0o600) if private else (0o755, 0o644)
 
     @property
     def text(self) -> str:
@@ -138,7 +139,7 @@ class SinkDirectory:
     def staging(self) -> DirectoryStaging:
         with map_errors(RestartFromCheckpoint, f"create {self.path}"):
             disk.create_directory(self.path, self._mode)
-        return DirectoryStaging(self.path)
+        return DirectoryStaging(self.path, self._file_mode)
 
     def committer(self) -> FileCommitter:
         return FileCommitter(self.path)

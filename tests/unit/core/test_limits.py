@@ -27,7 +27,6 @@ NOT_LOOKED_AT = (
 NO_SIZES: Mapping[str, str] = {
     "prescribed by a format, a protocol or a server": """
         kafka_eos/codecs/registry/registry_client.py MAX_SCHEMA_ID
-        connectors/_outbox/committer.py OWNER_ONLY
         kafka_eos/storage/local_files.py _PRIVATE
         kafka_eos/storage/epoch_ledger.py _DIGITS
         kafka_eos/storage/rolling_log.py _LEVEL
