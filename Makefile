@@ -23,7 +23,7 @@ VERSION    ?= 0.1.0
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs site requirements images image dist sbom clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks asan planted mutants soak day simulation schedules corpora bench docs site requirements images image dist sbom clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -93,6 +93,10 @@ soak: env ## Kill at random under load for MINUTES (15), then check every output
 day: env ## Two hours in production in twenty minutes (SPEED=6): one fault after the other, each with its alerts; adds a row to docs/production-day.md
 	@$(BIN)/python -m tests.chaos.day --speed $(or $(SPEED),6)
 
+asan: env ## The tests of kafka-eos-native and of Kafka readers, with the module built for AddressSanitizer
+	@native/asan.sh $(BIN)/python tests/unit/connectors/kafka/test_native_queue.py \
+	  tests/unit/connectors/kafka/test_kafka_reader.py tests/unit/connectors/kafka/test_record_headers.py
+
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted
 
@@ -119,7 +123,7 @@ docs: env ## Redraw the tables that the code makes, then compare the documents w
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/pytest tests/test_docs.py
 
-PIN := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
+PIN := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package kafka-eos-native \
   --custom-compile-command "make requirements"
 requirements: env ## Resolve and pin the dependencies again (asks the package index)
 	@$(PIN) --upgrade --all-extras --output-file requirements/dev.txt pyproject.toml

@@ -69,6 +69,22 @@ def versions(other: Path) -> list[Contender]:
     return found
 
 
+def native_pairs() -> list[Contender]:
+    """Each workload without kafka-eos-native and with it, after the raw loop."""
+    left_out = {"PYTHONPATH": f"{APPS / 'without_native'}{os.pathsep}{APPS.parents[1]}"}
+    found = []
+    for each in contenders(peers=False):
+        if each.name.startswith("kafka_eos"):
+            without = {**each.environment, **left_out}
+            found += [
+                replace(each, name=f"{each.name} without native", environment=without),
+                replace(each, name=f"{each.name} with native"),
+            ]
+        else:
+            found.append(each)
+    return found
+
+
 def environment_of(
     bootstrap: str, source: str, output: str, directory: Path, workload: str, given: Mapping[str, str]
 ) -> dict[str, str]:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.contenders import Contender, contenders, versions
+from benchmarks.contenders import Contender, contenders, native_pairs, versions
 from benchmarks.kafka import BrokerClient
 from benchmarks.report import document, table
 from benchmarks.trial import Figures, WrongOutput, run
@@ -28,7 +28,10 @@ _INPUT = {"W1": "payments", "W2": "payments", "W4": _LATE}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 if any run had a wrong output; such a contender has no line in the table."""
     options = _options(arguments)
-    known = versions(options.against.resolve()) if options.against else contenders(options.peers)
+    if options.native:
+        known = native_pairs()
+    else:
+        known = versions(options.against.resolve()) if options.against else contenders(options.peers)
     chosen = [c for c in known if _is_chosen(c, options.only)]
     trials: dict[str, list[Figures]] = {contender.title: [] for contender in chosen}
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
@@ -84,6 +87,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names or parts of names, comma-separated: W1, pydantic …")
     parser.add_argument("--peers", action="store_true", help="also Quix Streams and Kafka Streams, which are fetched")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="only this version and that of a checkout")
+    parser.add_argument("--native", action="store_true", help="each workload without kafka-eos-native and with it")
     parser.add_argument("--out", type=Path, help="write everything measured to this JSON file")
     return parser.parse_args(arguments)
 

@@ -30,7 +30,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from kafka_eos._util.jvm.jars import RELEASES
+from kafka_eos.connectors.kafka.client.native_module import NativeModule, load_native_module
 from kafka_eos.connectors.kafka.rpc import cluster_facts
+from kafka_eos.connectors.kafka.source import record_fetchers
 from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.devtools.broker import Broker
 from tests import registry_server
@@ -50,6 +52,7 @@ from tests.waiting import PATIENCE, eventually
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+RECORD_CLIENTS = ("objects",) if load_native_module().module is None else ("objects", "native")
 _SHARED = pytest.StashKey[SharedBroker]()
 _KEPT = pytest.StashKey[Kept]()
 _AUDIT = Path(__file__).parent / "audit"
@@ -73,6 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not joins:
         compile_library()
     config.stash[_SHARED] = SharedBroker.joined(Path(joins)) if joins else SharedBroker.led()
+
+
+def pytest_report_header() -> str:
+    return load_native_module().describe()
 
 
 def pytest_configure_node(node: Any) -> None:
@@ -132,6 +139,14 @@ def limits(request: pytest.FixtureRequest) -> Iterator[None]:
 def messages_are_shown() -> None:
     """Errors in this process tell the messages of exceptions; jobs in processes of their own do not."""
     show_error_messages(True)
+
+
+@pytest.fixture(params=RECORD_CLIENTS)
+def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How readers of this process read: as objects of confluent-kafka, and in batches if kafka-eos-native is there."""
+    if request.param == "objects":
+        monkeypatch.setattr(record_fetchers, "load_native_module", lambda: NativeModule(None, "a test without it"))
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

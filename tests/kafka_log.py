@@ -23,6 +23,8 @@ from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse
 from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.metadata.v11 import response as metadata
 
+from kafka_eos.connectors.kafka.client.librdkafka import Message
+from kafka_eos.connectors.kafka.source.fetched_records import MessageRecords
 from tests.scripted_broker import FIND_COORDINATOR, NOW, Answer, ScriptedBroker
 from tests.wire import METADATA
 
@@ -212,6 +214,11 @@ def _led(number: int, part: Part) -> Any:
         replica_nodes=(1,),
         isr_nodes=(1,),
     )
+
+
+def fetched_records(*places: tuple[int, int]) -> MessageRecords:
+    """Records of the topic ``in``, as a fetch returns them, at these partitions and offsets."""
+    return MessageRecords("in", [Message("in", partition, offset) for partition, offset in places])
 
 
 # ---------------------------------------------------------------- record batches, of one record each

@@ -373,6 +373,7 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
                 "kafka_eos.codecs.registry.response_bounds",
             },
         ),
+        ("kafka_eos_native", {"kafka_eos.connectors.kafka.client.native_module"}),
         ("deltalake", {"kafka_eos.connectors.delta.delta_log"}),
         (
             "pyiceberg",

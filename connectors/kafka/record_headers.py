@@ -17,7 +17,8 @@ UNREADABLE: Final = "dead_letter.headers"
 """The header that a dead letter has in place of those that cannot be read; its value is the reason."""
 
 _REASON: Final = "the headers cannot be read: a header name is not valid UTF-8"
-_LOST: Final[list[tuple[str, str | bytes | None]]] = [(UNREADABLE, _REASON.encode())]
+LOST: Final[list[Any]] = [(UNREADABLE, _REASON.encode())]
+"""Takes the place of headers that cannot be read."""
 _get: Callable[[Message], Any] = methodcaller("headers")
 """Calls through C, which checks the result: for a name that is not UTF-8 the client returns a list with a null pointer
 beside its error. The interpreter's fast path for methods uses such a list, and dies."""
@@ -25,8 +26,12 @@ beside its error. The interpreter's fast path for methods uses such a list, and 
 
 def read_headers(message: Message) -> Headers:
     """Return the headers of a record. Raises ValueError if a name is not UTF-8."""
-    headers = read_raw_headers(message)
-    if headers is _LOST:
+    return expect_readable(read_raw_headers(message))
+
+
+def expect_readable(headers: Headers) -> Headers:
+    """Return the headers of a record. Raises ValueError if they could not be read."""
+    if headers is LOST:
         raise ValueError(_REASON)
     return headers
 
@@ -36,7 +41,7 @@ def read_raw_headers(message: Message) -> Headers:
     try:
         return _get(message) or ()
     except (SystemError, UnicodeDecodeError):
-        message.set_headers(_LOST)  # the client has kept its list, and returns it the next time, without an error
+        message.set_headers(LOST)  # the client has kept its list, and returns it the next time, without an error
         return _get(message)  # type: ignore[no-any-return]
 
 

@@ -68,6 +68,13 @@ class Source(ABC, Generic[T]):
         """
         return ()
 
+    def describe_client(self) -> str | None:
+        """Describe the client that reads the records on this machine, in one line, for ``explain`` and ``doctor``.
+
+        Default: None, there is only one.
+        """
+        return None
+
     @abstractmethod
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """Return the start positions of every split that exists now.

@@ -60,6 +60,8 @@ def explain(
         sections.append(["trade-offs", *trade_offs])
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
+    if clients := plan.describe_clients():
+        sections.append(["clients", *(f"  {line}" for line in clients)])
     if settings is not None:
         sections.append(["settings", *(settings_shown(settings) if with_defaults else _settings_changed(settings))])
     if notices := (*notices, *_notices(plan, settings)):

@@ -29,6 +29,11 @@ class Plan(Graph):
         """Return the same plan with every fold in one phase."""
         return replace(self, nodes=tuple(map(one_phase, self.nodes)))
 
+    def describe_clients(self) -> list[str]:
+        """Return which clients the sources read with on this machine, each once."""
+        described = (node.source.describe_client() for node in self.sources)
+        return list(dict.fromkeys(line for line in described if line is not None))
+
     @cached_property
     def segments(self) -> tuple[ChainSpec, ...]:
         """Return the operator chains of the plan, cut at its exchanges, for several subtasks; ordered by their first

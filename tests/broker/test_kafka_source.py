@@ -49,7 +49,7 @@ def ctx(bootstrap: str) -> JobContext:
 
 
 @pytest.fixture
-def opened(ctx: JobContext) -> Iterator[Callable[..., Reader[Any]]]:
+def opened(record_client: str, ctx: JobContext) -> Iterator[Callable[..., Reader[Any]]]:
     readers: list[Reader[Any]] = []
 
     def open_(source: KafkaSource[Any], positions: Positions | None = None, **policy: RejectRecord) -> Reader[Any]:

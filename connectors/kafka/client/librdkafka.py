@@ -21,6 +21,7 @@ from confluent_kafka import (
     Message,
     Producer,
     TopicPartition,
+    cimpl,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -45,6 +46,7 @@ __all__ = [
     "ConsumerGroupTopicPartitions",
     "Explain",
     "IsolationLevel",
+    "LIBRARY",
     "KafkaError",
     "KafkaException",
     "Message",
@@ -69,6 +71,8 @@ T = TypeVar("T")
 Explain: TypeAlias = Callable[[int], str]
 """Returns an additional explanation of an error code; "" for most."""
 EOF: Final[int] = KafkaError._PARTITION_EOF
+LIBRARY: Final[str] = cimpl.__file__
+"""The path of the loaded library that brings librdkafka along."""
 
 _LOOK: Final = 1.0
 """Seconds between two checks whether a wait is in vain."""

@@ -29,6 +29,7 @@ from kafka_eos.connectors.kafka.client.credentials import texts
 from kafka_eos.connectors.kafka.client.librdkafka import AdminClient, map_errors
 from kafka_eos.connectors.kafka.client.log_bridge import SILENT, SPOKEN
 from kafka_eos.connectors.kafka.client.memory import read_ahead, share_of
+from kafka_eos.connectors.kafka.client.native_module import load_native_module
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.cluster_limits import check_table_retention
 from kafka_eos.connectors.kafka.sink.kafka_sink import KafkaSink
@@ -286,6 +287,10 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Sour
     def codecs(self) -> Mapping[str, SchemaChecks]:
         """Return the codecs of keys and values."""
         return self._codecs.named()
+
+    def describe_client(self) -> str:
+        """Return whether records are read in batches by kafka-eos-native, and why not."""
+        return load_native_module().describe()
 
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
         """Check the environment at a start, and return notices."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.connectors.kafka.client.access_rights import (
@@ -27,9 +26,7 @@ from kafka_eos.connectors.kafka.client.credentials import texts
 from kafka_eos.connectors.kafka.client.librdkafka import (
     EOF,
     BrokerWatch,
-    Consumer,
     KafkaError,
-    Message,
     TopicPartition,
     is_login_error,
     map_consumer_error,
@@ -37,26 +34,21 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     map_errors,
 )
 from kafka_eos.connectors.kafka.source.decoding_pace import DecodingPace
+from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords
 from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
+from kafka_eos.connectors.kafka.source.record_fetchers import FetchFailure, Place, open_fetcher
 from kafka_eos.core.errors import InputLost, KafkaEosError, LossCause, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Position, Positions
 from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition."""
-
 _STATISTICS_MS = 1_000
 """The statistics interval: long, because librdkafka buffers some 10 KB each while the client is not polled: during the
 restore of all workers, and under back-pressure. An hour of that takes 36 MB."""
 _LOOK = 5.0
 """Seconds to look up where a log begins."""
-_offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
-_partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
-_topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]
-_error = Message.error
 
 
 class _ReplaceableConsumer:
@@ -74,7 +66,8 @@ class _ReplaceableConsumer:
         }
         self._settings, self._secrets = settings, texts(config)
         with map_errors("consumer"):
-            self.consumer = Consumer({**config, **callbacks})
+            self.fetcher = open_fetcher({**config, **callbacks})
+        self.consumer = self.fetcher.consumer
 
     @property
     def lost(self) -> bool:
@@ -92,7 +85,7 @@ class _ReplaceableConsumer:
         return False
 
     def replace(self) -> _ReplaceableConsumer:
-        self.consumer.close()
+        self.fetcher.close()
         return _ReplaceableConsumer(self._settings)
 
 
@@ -139,7 +132,7 @@ class KafkaReader(Reader[T]):
         self._paused: frozenset[Place] = frozenset()
         self._at_end: set[Place] = set()
         self._pace = DecodingPace()
-        self._fetched: list[list[Message]] = []
+        self._fetched: list[FetchedRecords] = []
         """Records that are to be returned, of one topic each: a batch is of one topic."""
         self._ends: dict[Place, int] = {}
         """Ends of partitions behind them."""
@@ -151,9 +144,6 @@ class KafkaReader(Reader[T]):
         self._next.update({place: offset_of(at) for place, at in added.items()})
         self._until.update({place: until for place, at in added.items() if (until := until_of(at)) is not None})
         self._over.update(place for place in added if self._is_over(place))
-        topics = {topic for topic, _ in self._next}
-        self._topic = topics.pop() if len(topics) == 1 else None
-        """The only one, if there is one."""
         self._fetch_from(added)
 
     def _is_over(self, place: Place) -> bool:
@@ -164,7 +154,7 @@ class KafkaReader(Reader[T]):
         wanted = [TopicPartition(*place, self._next[place]) for place in places if place not in self._over]
         if wanted:
             with map_errors(f"assign {self._what}"):
-                self._client.consumer.incremental_assign(wanted)
+                self._client.fetcher.assign(wanted)
 
     def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
         if self._client.lost or self._is_outdated():
@@ -174,11 +164,11 @@ class KafkaReader(Reader[T]):
             self._fetch_from(self._next)
             self._switch(self._client.consumer.pause, self._paused)
         most = min(max_records, self._pace.records)
-        messages = self._next_of_one_topic(most)
-        if not messages:
+        records = self._next_of_one_topic(most)
+        if records is None:
             self._fetch(max_records, timeout)
-            messages = self._next_of_one_topic(most)
-        batch = self._decoded(messages) if messages else None
+            records = self._next_of_one_topic(most)
+        batch = None if records is None else self._decoded(records)
         # Only now: if rejecting a record raises, no position may have advanced.
         self._settle()
         return batch
@@ -192,36 +182,36 @@ class KafkaReader(Reader[T]):
             return True
         raise map_error(refusal, f"read {self._what}", partial(self._rights, None))
 
-    def _next_of_one_topic(self, most: int) -> list[Message]:
+    def _next_of_one_topic(self, most: int) -> FetchedRecords | None:
         """Return the next records that may be returned; those of paused partitions stay buffered."""
-        for index, messages in enumerate(self._fetched):
-            if not self._paused and len(messages) <= most:
+        for index, records in enumerate(self._fetched):
+            if not self._paused and len(records) <= most:
                 return self._fetched.pop(index)
-            free = [at for at, message in enumerate(messages) if _place_of(message) not in self._paused][:most]
+            paused = frozenset(partition for topic, partition in self._paused if topic == records.topic)
+            free = [row for row, partition in enumerate(records.partitions) if partition not in paused][:most]
             if free:
                 taken = frozenset(free)
-                left = [message for at, message in enumerate(messages) if at not in taken]
-                self._fetched[index : index + 1] = [left] if left else []
-                return [messages[at] for at in free]
-        return []
+                left = [row for row in range(len(records)) if row not in taken]
+                self._fetched[index : index + 1] = [records.take(left)] if left else []
+                return records.take(free)
+        return None
 
-    def _decoded(self, messages: list[Message]) -> Batch[T] | None:
-        topic = _topic(messages[0])
+    def _decoded(self, records: FetchedRecords) -> Batch[T] | None:
         batch: Batch[T]
         begun = time.monotonic()
         try:
-            batch, left_out = self._decoding.batch(self._source, topic, messages, self._reject)
+            batch, left_out = self._decoding.batch(self._source, records, self._reject)
         except BaseException:
-            self._fetched.insert(0, messages)
+            self._fetched.insert(0, records)
             raise
-        self._pace.adapt(len(messages), time.monotonic() - begun)
+        self._pace.adapt(len(records), time.monotonic() - begun)
         if left_out:
             self._left_out(left_out)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.
-        newest = dict(zip(batch.origin.partitions, batch.origin.offsets, strict=True))
+        newest = dict(zip(records.partitions, records.offsets, strict=True))
         for partition, offset in newest.items():
-            self._expect_below_end((topic, partition), offset)
-        self._next.update({(topic, partition): offset + 1 for partition, offset in newest.items()})
+            self._expect_below_end((records.topic, partition), offset)
+        self._next.update({(records.topic, partition): offset + 1 for partition, offset in newest.items()})
         return batch if batch.values else None
 
     def _expect_below_end(self, place: Place, offset: int) -> None:
@@ -256,75 +246,70 @@ class KafkaReader(Reader[T]):
         """Advance past the ends of partitions whose earlier records have all been returned."""
         if not self._ends:
             return
-        waiting = {_place_of(message) for messages in self._fetched for message in messages}
-        for place in self._ends.keys() - waiting:
+        for place in self._ends.keys() - self._buffered():
             self._next[place] = max(self._ends.pop(place), self._next[place])
             if place not in self._over and self._is_over(place):
                 self._over.add(place)
                 with map_errors(f"end {self._what}"):
-                    self._client.consumer.incremental_unassign([TopicPartition(*place)])
+                    self._client.fetcher.unassign(place)
+
+    def _buffered(self) -> set[Place]:
+        """Return the partitions of which fetched records were not returned yet."""
+        return {(records.topic, partition) for records in self._fetched for partition in set(records.partitions)}
 
     def _fetch(self, max_records: int, timeout: float) -> None:
         """Fetch more records, and the ends that were reached."""
-        # consume() with a timeout waits for all max_records; so take what is available, else wait for the first.
-        consume = self._client.consumer.consume
         with map_errors(f"read {self._what}"):
-            messages: list[Message] = consume(max_records, 0)
-            if not messages:
-                messages = consume(1, timeout) + consume(max_records - 1, 0)
-        if any(map(_error, messages)):
-            messages = self._sorted_out(messages)
-        elif self._at_end:
-            self._at_end.difference_update(zip(map(_topic, messages), map(_partition, messages), strict=True))
-        if self._until:
-            messages = self._before_the_end(messages)
+            fetched = self._client.fetcher.fetch(max_records, timeout)
+        last: dict[Place, int] = {}
+        """The last offset of each partition, if it matters."""
+        if self._at_end or fetched.failures:
+            for records in fetched.records:
+                offsets = dict(zip(records.partitions, records.offsets, strict=True))
+                last.update({(records.topic, partition): offset for partition, offset in offsets.items()})
+            self._at_end.difference_update(last)
+        for failure in fetched.failures:
+            self._sort_out(failure, last)
         # Records that the client returned before it was paused: they stay buffered here, and are not fetched again.
-        by_topic: dict[str, list[Message]] = defaultdict(list)
-        if self._topic is not None:
-            by_topic[self._topic] = messages
-        else:
-            for message in messages:
-                by_topic[_topic(message)].append(message)
-        self._fetched += [each for each in by_topic.values() if each]
+        for records in fetched.records:
+            kept = self._before_the_end(records) if self._until else records
+            if len(kept):
+                self._fetched.append(kept)
 
-    def _before_the_end(self, messages: Sequence[Message]) -> list[Message]:
+    def _before_the_end(self, records: FetchedRecords) -> FetchedRecords:
         """Return the records without those after the end of a partition, which the first of them marks as reached."""
-        kept: list[Message] = []
-        for message in messages:
-            place = _place_of(message)
+        kept: list[int] = []
+        for row, (partition, offset) in enumerate(zip(records.partitions, records.offsets, strict=True)):
+            place = records.topic, partition
             until = self._until.get(place)
-            if until is None or _offset(message) < until:
-                kept.append(message)
-                if until is not None and _offset(message) == until - 1:
+            if until is None or offset < until:
+                kept.append(row)
+                if until is not None and offset == until - 1:
                     self._ends[place] = until
             else:
                 self._ends[place] = until
-        for place, end in self._ends.items():
-            self._ends[place] = min(end, self._until.get(place, end))
-        return kept
+        return records if len(kept) == len(records) else records.take(kept)
 
-    def _sorted_out(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the records, and handle events between them. The end of a partition is after its control records."""
-        records: list[Message] = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-                self._at_end.discard(_place_of(message))
-            elif error.code() == EOF:
-                self._ends[_place_of(message)] = _offset(message)
-                self._at_end.add(_place_of(message))
-            elif (
-                problem := map_consumer_error(error, self._where(message), partial(self._rights, message.topic()))
-            ) is not None:
-                raise self._with_cause(problem, message)
-        return records
+    def _sort_out(self, failure: FetchFailure, last: Mapping[Place, int]) -> None:
+        """Handle an event between records. The end of a partition is after its control records.
 
-    def _with_cause(self, problem: KafkaEosError, message: Message) -> KafkaEosError:
+        ``last``: the last offset that was fetched from each partition together with the event.
+        """
+        if failure.error.code() == EOF:
+            end = failure.offset or 0
+            self._ends[failure.place] = min(end, self._until.get(failure.place, end))
+            if end > last.get(failure.place, -1):
+                self._at_end.add(failure.place)
+        elif (
+            problem := map_consumer_error(failure.error, self._where(failure), partial(self._rights, failure.topic))
+        ) is not None:
+            raise self._with_cause(problem, failure)
+
+    def _with_cause(self, problem: KafkaEosError, failure: FetchFailure) -> KafkaEosError:
         """Return the error; if the leader refuses an offset because records before the log's start expired, say so."""
         if not isinstance(problem, InputLost) or problem.cause is not LossCause.ALTERED:
             return problem
-        place = _place_of(message)
+        place = failure.place
         try:
             with map_errors(f"look up the beginning of {place[0]}/{place[1]}"):
                 known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
@@ -339,13 +324,13 @@ class KafkaReader(Reader[T]):
         """Return the message for a missing permission: on a topic, or on the group if there is no topic."""
         return describe_missing(self._cluster, [self._group, *([] if topic is None else [reads(topic)])], code)
 
-    def _where(self, message: Message) -> str:
+    def _where(self, failure: FetchFailure) -> str:
         """Return where an error arose: at its own offset if it has one, else at the reader's next offset."""
-        if message.topic() is None:  # an error of the client itself, such as a rejected group
+        if failure.topic is None:  # an error of the client itself, such as a rejected group
             return f"read {self._what}"
-        place, offset = _place_of(message), message.offset()
-        at = self._next.get(place) if offset is None else offset
-        return f"read {place[0]}/{place[1]} at offset {at}"
+        topic, partition = failure.place
+        at = self._next.get(failure.place) if failure.offset is None else failure.offset
+        return f"read {topic}/{partition} at offset {at}"
 
     def positions(self) -> Positions:
         return {split_id(*place): moved(self._given[place], offset) for place, offset in self._next.items()}
@@ -362,8 +347,7 @@ class KafkaReader(Reader[T]):
                 how(wanted)
 
     def list_splits_at_end(self) -> Collection[SplitId]:
-        waiting = {_place_of(message) for messages in self._fetched for message in messages}
-        return [split_id(*place) for place in (self._at_end | self._over) - waiting]
+        return [split_id(*place) for place in (self._at_end | self._over) - self._buffered()]
 
     def lag(self) -> int | None:
         return total_lag(self.get_lag_by_split().values())
@@ -386,12 +370,8 @@ class KafkaReader(Reader[T]):
         return all(place in self._next and self._next[place] >= end for place, end in wanted.items())
 
     def close(self) -> None:
-        self._client.consumer.close()
+        self._client.fetcher.close()
 
 
 def _place(split: SplitId) -> Place:
     return topic_of(split), partition_of(split)
-
-
-def _place_of(message: Message) -> Place:
-    return _topic(message), _partition(message)

@@ -11,13 +11,14 @@ from typing import Any
 from kafka_eos.abc.codec import Codec, RecordPart
 from kafka_eos.connectors.kafka.client.librdkafka import Message
 from kafka_eos.connectors.kafka.sink.record_encoders import needed_headers
+from kafka_eos.connectors.kafka.source.fetched_records import MessageRecords
 from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.core.records import Batch, RawRecord, Record
 
 
 def replay(source: str, raws: Sequence[RawRecord], decoding: MessageDecoder, reject: Reject) -> Batch[Any]:
     """Return the batch that a reader makes of ``raws``, all of one topic, without rows that ``reject`` took."""
-    batch, _ = decoding.batch(source, raws[0].topic, list(map(_message, raws)), reject)
+    batch, _ = decoding.batch(source, MessageRecords(raws[0].topic, list(map(_message, raws))), reject)
     return batch
 
 

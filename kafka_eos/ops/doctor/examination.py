@@ -36,6 +36,7 @@ def run_checks(
     yield from map(findings.check_disk, machine.disks(settings, plan.name, size))
     yield findings.check_open_files(settings.parallelism, machine.open_files())
     yield findings.check_memory(machine.memory(plan, settings))
+    yield from findings.check_clients(plan.describe_clients())
     connectors = list(_check_connectors(coordinator))
     yield from connectors
     if all(each.verdict != "unknown" for each in connectors):  # else the brokers do not respond

@@ -17,6 +17,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import BytesCodec, KeyCodec, codec_for, exchange_codec
+from kafka_eos.connectors.kafka.source.fetched_records import MessageRecords
 from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, record_decoder, value_decoder
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import Epoch
@@ -76,7 +77,7 @@ def test_a_reader_goes_on_behind_a_record_whose_validator_raises_it(columns: Any
     def refuse(raw: RawRecord, error: Exception) -> None:
         refused.append((raw.offset, str(error) if str(error) == STOP_ITERATION_ESCAPED else type(error).__name__))
 
-    batch, _ = MessageDecoder(lambda topic: columns).batch("in", "t", messages, refuse)
+    batch, _ = MessageDecoder(lambda topic: columns).batch("in", MessageRecords("t", messages), refuse)
 
     assert (len(batch.values), list(batch.origin_rows)) == (3, [0, 2, 5])
     assert refused == [(1, STOP_ITERATION_ESCAPED), (3, "ValueError"), (4, STOP_ITERATION_ESCAPED)]
@@ -87,7 +88,7 @@ def test_a_key_that_cannot_be_decoded_is_told_from_a_value() -> None:
     told: list[str] = []
     decoding = MessageDecoder(lambda topic: record_decoder(codec_for(int), codec_for(Order)))
 
-    batch, _ = decoding.batch("in", "t", [bad], lambda raw, error: told.append(str(error)))
+    batch, _ = decoding.batch("in", MessageRecords("t", [bad]), lambda raw, error: told.append(str(error)))
 
     assert [*batch.values] == []
     assert [text.partition(": ")[0] for text in told] == ["in the key"]

@@ -16,6 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_eos.codecs import Registry, StrCodec, avro, json_schema, protobuf
 from kafka_eos.connectors.kafka import KafkaSink
+from kafka_eos.connectors.kafka.source.fetched_records import MessageRecords
 from kafka_eos.connectors.kafka.source.message_decoder import record_decoder, value_decoder
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.records import Batch, Headers, Record
@@ -163,15 +164,21 @@ def message(value: bytes | None, headers: Headers, key: bytes | None = None) -> 
     return Message("orders", 0, 0, key, value, list(headers), timestamp=(1, 5))
 
 
+def fetched(*messages: Message) -> MessageRecords:
+    return MessageRecords("orders", messages)
+
+
 def test_a_source_reads_values_with_their_headers(registry: Registry) -> None:
     lines = codec(avro, Line, registry, id_in="header")
     given = (("a", b"1"), *lines.headers())
 
-    raws, decode = value_decoder(lines)([message(IN_BYTES, given)])
+    raws, decode = value_decoder(lines)(fetched(message(IN_BYTES, given)))
     assert [decode(raw) for raw in raws] == [Line(3)]
-    raws, decode = record_decoder(StrCodec(), lines)([message(IN_BYTES, given, b"k"), message(None, given, b"k")])
+    raws, decode = record_decoder(StrCodec(), lines)(
+        fetched(message(IN_BYTES, given, b"k"), message(None, given, b"k"))
+    )
     assert [decode(raw) for raw in raws] == [Record("k", Line(3), given, 5), Record("k", None, given, 5)]
-    raws, decode = value_decoder(lines)([message(None, given)])
+    raws, decode = value_decoder(lines)(fetched(message(None, given)))
     with pytest.raises(ValueError, match="tombstone"):
         decode(raws[0])
 

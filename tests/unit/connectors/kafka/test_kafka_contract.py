@@ -14,7 +14,7 @@ from tests.kafka_log import Log, Part
 
 
 @pytest.fixture
-def brokers() -> Iterator[ExitStack]:
+def brokers(record_client: str) -> Iterator[ExitStack]:
     with ExitStack() as opened:
         yield opened
 

@@ -13,14 +13,14 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.client.librdkafka import Message
+from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, position, split_id
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.core.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, LossCause, PoisonRecord
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RawRecord
-from tests.kafka_log import Log
+from tests.kafka_log import Log, fetched_records
 from tests.scripted_broker import ScriptedBroker
 from tests.waiting import PATIENCE, eventually
 
@@ -40,7 +40,7 @@ def broker(log: Log) -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def opened(broker: ScriptedBroker) -> Iterator[Opened]:
+def opened(record_client: str, broker: ScriptedBroker) -> Iterator[Opened]:
     """``opened({partition: offset})``: readers of the log."""
     readers: list[Reader[Any]] = []
 
@@ -532,12 +532,12 @@ def test_a_partition_is_at_its_end_until_more_comes_of_it(log: Log, opened: Open
 def buffer(reader: Reader[Any], *batches: list[tuple[int, int]]) -> KafkaReader[Any]:
     """Partitions and offsets of records that a fetch has returned."""
     assert isinstance(reader, KafkaReader)
-    reader._fetched = [[Message(topic="in", partition=of, offset=offset) for of, offset in each] for each in batches]
+    reader._fetched = [fetched_records(*batch) for batch in batches]
     return reader
 
 
-def places(messages: list[Message]) -> list[tuple[Any, Any]]:
-    return [(message.partition(), message.offset()) for message in messages]
+def places(records: FetchedRecords | None) -> list[tuple[Any, Any]]:
+    return [] if records is None else list(zip(records.partitions, records.offsets, strict=True))
 
 
 def test_buffered_records_of_partitions_that_wait_stay_where_they_are(opened: Opened) -> None:

@@ -30,7 +30,7 @@ READABLE, UNREADABLE = (b"kind", b"order"), (b"\xff\xfe", b"x")
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
+def address(record_client: str) -> Iterator[str]:
     """A log of three records: the second one has a header whose name is not UTF-8."""
     log = Log()
     log.append(0, b"0", headers=[READABLE])

@@ -54,7 +54,7 @@ def test_the_time_that_a_function_or_a_record_gives_is_written(time: int, expect
     assert written(KafkaSink.records("out", key=bytes, value=bytes, timestamp=None), rows) == [NOW]
 
 
-def test_a_record_without_a_timestamp_has_none() -> None:
+def test_a_record_without_a_timestamp_has_none(record_client: str) -> None:
     log = Log()
     for time in (-1, 0, -5_000):
         log.append(0, b"x", timestamp=time)
