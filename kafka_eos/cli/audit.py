@@ -134,6 +134,18 @@ def topics(
         list[str] | None,
         typer.Option(help="librdkafka setting `name=value` of the inputs' cluster, if it has others; repeatable."),
     ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(help="Schema registry of Avro, Protobuf and JSON values: their fields are read like JSON."),
+    ] = None,
+    registry_config: Annotated[
+        list[str] | None,
+        typer.Option(help="Setting `name=value` of the registry's client, e.g. `basic.auth.user.info`; repeatable."),
+    ] = None,
+    all_findings: Annotated[
+        bool,
+        typer.Option("--all-findings", help="Write every finding to `findings.jsonl`; the report has the first five."),
+    ] = False,
     bootstrap_servers: Bootstrap = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
     master: Master = None,
@@ -156,9 +168,11 @@ def topics(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, output_where,
             key, order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
             expect, {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
-            input_bootstrap, _settings(input_config),
+            input_bootstrap, _settings(input_config), registry, _settings(registry_config),
         )  # fmt: skip
-        verdict = audit_topics(question, report_dir=report_dir, progress=progress, master=master)
+        verdict = audit_topics(
+            question, report_dir=report_dir, all_findings=all_findings, progress=progress, master=master
+        )
     exit_with_verdict(verdict, report_dir)
 
 

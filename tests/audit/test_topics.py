@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks.verdict import Observations, judge
 from kafka_eos.audit.tables.topic_tables import read
-from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics, tabulate_findings
 from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.audit.topics.topic_audit import _unrelated
 from kafka_eos.audit.topics.topic_scan import IdComparison
@@ -57,10 +60,22 @@ def test_clean_topics_pass_by_id_and_by_query_and_no_plan_holds_python(pair: Pai
 
 
 def test_corruptions_are_named_by_an_id_of_the_user(pair: Pair, spark: Any) -> None:
+    """In the verdict, and as tables whose every row is a record."""
     pair.job.write(pair.output, [replace(o, text=None) for o in spoilt(pair.outs)])
 
-    verdict = audit_topics(pair.question(id="json.id", schema="id LONG"), spark=spark)
+    found_tables = tabulate_findings(spark, pair.question(id="json.id", schema="id LONG"))
 
+    verdict, rows = found_tables.verdict, {row.check: row for row in found_tables.findings.collect()}
+    assert {check.value for check in SPOILT} == rows.keys()
+    lost, doubled, made_up = rows["lost"], rows["duplicate"], rows["unexpected"]
+    assert (pair.input, 1, 2, 0, 1) == (lost.topic, lost.partition, lost.offset, lost.outputs, lost.expected)
+    assert (pair.output, 2, 1) == (doubled.topic, doubled.outputs, doubled.expected)
+    assert doubled.offset > doubled.other_offset and lost.other_topic is None
+    assert (pair.output, None) == (made_up.topic, made_up.other_topic)
+    assert [("input", ORDERS), ("output", ORDERS + 1)] == [
+        (row.role, row.records) for row in found_tables.partitions.groupBy("role").agg(
+            F.sum("records").alias("records")).orderBy("role").collect()
+    ]  # fmt: skip
     assert SPOILT | {Check.REORDERED: 1} == found(verdict), verdict.findings
     assert "id 5: " in first(verdict, Check.LOST)
     assert "id 6: " in first(verdict, Check.DUPLICATE)
@@ -68,7 +83,7 @@ def test_corruptions_are_named_by_an_id_of_the_user(pair: Pair, spark: Any) -> N
 
 
 @pytest.mark.parametrize("provenance", ["header", campaign("ledger")])
-def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any, provenance: str) -> None:
+def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any, provenance: str, tmp_path: Path) -> None:
     """A lost output, a doubled one, one out of order, one made up, one without provenance, an epoch of two terms."""
     rival = replace(pair.outs[0], text=(pair.outs[0].text or "").replace("1.1/", "2.1/", 1))
     moved = replace(pair.outs[11], partition=0)
@@ -81,8 +96,11 @@ def test_corruptions_are_named_by_provenance(pair: Pair, spark: Any, provenance:
         pair.write_beside(visible)
         pair.write_beside(hidden, commit=False)
 
-    verdict = audit_topics(pair.question(id="provenance", ledgers=pair.ledgers), spark=spark)
+    question = pair.question(id="provenance", ledgers=pair.ledgers)
+    verdict = audit_topics(question, spark=spark, report_dir=tmp_path, all_findings=True)
 
+    lines = (json.loads(line)["check"] for line in (tmp_path / "findings.jsonl").read_text().splitlines())
+    assert {check.value: n for check, n in found(verdict).items()} == Counter(lines)
     expected = {**SPOILT, Check.DUPLICATE: 2, Check.REORDERED: 3, Check.FOREIGN: 1, Check.ABORTED_VISIBLE: 1,
                 Check.COMMITTED_HIDDEN: 1}  # fmt: skip
     assert expected == found(verdict), verdict.findings
@@ -225,6 +243,18 @@ def test_an_order_tells_numbers_of_64_bits_apart(pair: Pair, spark: Any, kind: s
     assert {Check.REORDERED: 1} == found(verdict), verdict.headline
 
 
+@pytest.mark.campaign
+def test_an_order_may_be_a_time_in_iso_8601(pair: Pair, spark: Any) -> None:
+    """As texts, these would be in another order: of the offsets one is not UTC."""
+    times = ("2026-01-02T03:00:00+02:00", "2026-01-02T02:00:00Z", "2026-01-02T01:59:59.999Z", "soon")
+    pair.job.write(pair.output, [Out("ann", b'{"at":"%b"}' % at.encode(), None) for at in times])
+
+    verdict = audit_topics(pair.question(inputs=(), order="$.at"), spark=spark)
+
+    assert {Check.REORDERED: 1} == found(verdict), verdict.headline
+    assert f"{pair.output}/0/2: it comes after {pair.output}/0/1" in first(verdict, Check.REORDERED)
+
+
 def test_inputs_that_should_have_no_output_are_left_out(pair: Pair, spark: Any) -> None:
     pair.job.write(pair.output, [o for i, o in enumerate(pair.outs) if i % 7])
 
@@ -234,6 +264,19 @@ def test_inputs_that_should_have_no_output_are_left_out(pair: Pair, spark: Any) 
     assert {Check.LOST: 4} == found(every), every.findings
     assert (Conclusion.PASS, ORDERS - 4) == (some.conclusion, some.facts.inputs), some.findings
     assert "4 inputs excluded by --where" in some.headline
+
+
+@pytest.mark.campaign
+def test_a_sample_of_ids_is_compared_on_both_sides(pair: Pair, spark: Any) -> None:
+    """Of the ids that are left out one is lost, and so is one of the others."""
+    sampled = "crc32(get_json_object(value, '$.id')) % 3 = 0"
+    inside = [i for i in range(ORDERS) if zlib.crc32(b"%d" % i) % 3 == 0]
+    outside = next(i for i in range(ORDERS) if i not in inside)
+    pair.job.write(pair.output, [o for i, o in enumerate(pair.outs) if i not in (inside[0], outside)])
+
+    verdict = audit_topics(pair.question(id="$.id", where=sampled, output_where=sampled), spark=spark)
+
+    assert ({Check.LOST: 1}, len(inside)) == (found(verdict), verdict.facts.inputs), verdict.headline
 
 
 def test_what_nothing_tells_is_no_pass_unless_it_is_left_out_by_name(pair: Pair, spark: Any) -> None:
@@ -349,15 +392,20 @@ def test_a_query_tells_a_key_without_a_value_from_a_value_without_a_key(pair: Pa
 
 
 def test_files_are_an_output_too(pair: Pair, spark: Any, tmp_path: Path) -> None:
+    """Also in directories of partitions; hidden ones are left out."""
     directory = tmp_path / "out"
     directory.mkdir()
     lines = [b'{"provenance":"%b","value":%b}\n' % ((o.text or "").encode(), o.value or b"") for o in pair.outs]
     (directory / "part-1.jsonl").write_bytes(b"".join(lines[:10]))
-    (directory / "part-2.jsonl").write_bytes(b"".join([*lines[11:], lines[12]]))
+    (directory / "day=2").mkdir()
+    (directory / "day=2" / "part-1.jsonl").write_bytes(b"".join([*lines[11:], lines[12]]))
+    (directory / "_temporary").mkdir()
+    (directory / "_temporary" / "part-9.jsonl").write_bytes(lines[0])
 
     verdict = audit_topics(pair.question(id="provenance", outputs=(str(directory),)), spark=spark)
 
     assert {Check.LOST: 1, Check.DUPLICATE: 1} == found(verdict), verdict.findings
+    assert first(verdict, Check.DUPLICATE).startswith("day=2/part-1.jsonl/")
 
 
 def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -369,6 +417,7 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr("kafka_eos.audit.topics.audit_topics", answer)
     options = ["--input", "a", "--output", "b", "--output", "/c", "--id", "$.x", "--from", '{"a": {"0": 1}}']
+    options += ["--registry", "http://me:secret@host:1", "--registry-config", "timeout=1"]
 
     result = CliRunner().invoke(cli, ["audit", "topics", "-b", "host:1", *options, "--report-dir", str(tmp_path)])
 
@@ -376,6 +425,8 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
         result.exit_code, asked[0].inputs, asked[0].outputs, asked[0].start
     )  # fmt: skip
     assert "INCONCLUSIVE: no cluster" in result.output
+    assert ("http://me:secret@host:1", {"timeout": "1"}) == (asked[0].registry, asked[0].registry_config)
+    assert "secret" not in str(asked[0].asked)
 
 
 # ---------------------------------------------------------------- questions
@@ -410,6 +461,8 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "resume": EARLIER}, "query cannot be resumed"),
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
         ({"outputs": ("/t",), "id": "$.x", "end": datetime(2026, 11, 21, tzinfo=UTC)}, "no times"),
+        ({"outputs": ("t",), "id": "$.x", "registry": "host"}, "does not name a registry"),
+        ({"outputs": ("t",), "id": "$.x", "registry_config": {"timeout": "1"}}, "add its address, --registry"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:

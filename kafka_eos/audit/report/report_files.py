@@ -1,5 +1,5 @@
-"""The audit's report: report.json for programs, junit.xml for CI systems, and report.html for readers, which loads
-nothing from elsewhere.
+"""The audit's report: report.json for programs, junit.xml for CI systems, metrics.prom for Prometheus, and report.html
+for readers, which loads nothing from elsewhere.
 
 Rule: values that come from records or from the user's program are escaped; the page runs no script.
 """
@@ -20,6 +20,7 @@ from typing import Any
 from kafka_eos.audit.checks.verdict import AnyCheck, Evidence, Observations, Verdict
 from kafka_eos.audit.report.charts import partition_bars, timeline
 from kafka_eos.audit.report.junit_report import as_junit
+from kafka_eos.audit.report.metrics_file import write_metrics
 from kafka_eos.core.records import RecordCounts
 from kafka_eos.protocol.dead_letter_limit import describe_counts
 
@@ -44,11 +45,12 @@ class Context:
 
 
 def write(directory: Path, verdict: Verdict, context: Context) -> None:
-    """Write report.json, junit.xml and report.html into ``directory``, which is made if absent."""
+    """Write report.json, junit.xml, metrics.prom and report.html into ``directory``, which is made if absent."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = as_json(verdict, context)
     (directory / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     (directory / "junit.xml").write_text(as_junit(content), encoding="utf-8")
+    write_metrics(directory / "metrics.prom", content)
     (directory / "report.html").write_text(as_html(content, context), encoding="utf-8")
 
 

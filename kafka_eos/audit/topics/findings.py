@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -25,10 +26,15 @@ from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
 from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Spot = tuple[int, int]
 """Place and offset."""
+PARTITION = (
+    "role string, topic string, partition int, records long, invisible long, sum string, xor string, first long, "
+    "last long"
+)
+"""The columns of ``partitions`` as a table."""
 
 
 def offenders(
@@ -103,7 +109,7 @@ def _texts(scan: TopicScan, question: TopicAuditOptions, spots: Sequence[Spot]) 
         if not question.by_provenance:
             table = tables.with_id(tables.with_id(table, question.id), question.input_id or question.id, "of_input")
             name = F.when(F.col("topic").isin([*question.inputs]), F.col("of_input")).otherwise(F.col("named"))
-        rows = table.select("topic", "partition", "offset", name.alias("id"), reads.preview("raw_value").alias("text"))
+        rows = table.select("topic", "partition", "offset", name.alias("id"), reads.preview("value").alias("text"))
         number = {place: i for i, place in enumerate(places.names)}
         for row in rows.collect():
             found[number[row.topic, row.partition], row.offset] = (row.id or "", row.text or "")
@@ -128,6 +134,8 @@ def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | Sk
     aborted = scan.aborted() if some_invisible else {}
     half = {at: found for at, found in aborted.items() if at in visible}
     elsewhere = [at for at in aborted if at[1] in {attempt for _, attempt in visible}]
+    scan.keep_attempts(Check.ABORTED_VISIBLE, rivals)
+    scan.keep_attempts(Check.COMMITTED_HIDDEN, half)
     hidden: Suspects | SkippedCheck = _all(half)
     if elsewhere and not half:
         (topic, attempt), *_ = elsewhere
@@ -162,6 +170,14 @@ def partitions(
         }
         for (topic, partition), tally in sorted(tallies.items(), key=lambda t: (t[0][0] not in question.inputs, t[0]))
     ]  # fmt: skip
+
+
+def write_rows(path: Path, table: DataFrame) -> None:
+    """Write the rows of a table to a file of this machine, one JSON object per line."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for (line,) in table.select(F.to_json(F.struct("*"))).toLocalIterator():
+            file.write(f"{line}\n")
 
 
 def reported(

@@ -175,13 +175,16 @@ def _resumed(question: TopicAuditOptions) -> dict[str, dict[int, int]]:
 
 
 def _files(directory: str, question: TopicAuditOptions) -> list[str]:
-    """Return the names of the files that readers see and that no earlier audit has read."""
+    """Return the files that readers see and that no earlier audit has read, relative to the directory. Files of
+    partitions are in directories below it.
+    """
     path = Path(directory)
     if not path.is_dir():
         raise ConfigError(f"{directory} is not a directory; an output with a slash in its name is one")
     known = set(question.resume["resume"]["files"].get(directory, ())) if question.resume is not None else set()
-    names = sorted(f.name for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "_")))
-    return [name for name in names if name not in known]
+    found = (f.relative_to(path) for f in path.rglob("*") if f.is_file())
+    visible = (name for name in found if not any(part.startswith((".", "_")) for part in name.parts))
+    return sorted(name.as_posix() for name in visible if name.as_posix() not in known)
 
 
 def ends(window: OffsetWindow, question: TopicAuditOptions, identity: Mapping[str, Any]) -> dict[str, Any]:

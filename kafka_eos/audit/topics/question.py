@@ -12,13 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kafka_eos._util.secrets import strip_credentials
 from kafka_eos.audit.cluster.cluster_admin import Offsets
 from kafka_eos.audit.topics.expectation import Expectation
+from kafka_eos.codecs import Registry
 from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql",
-         "expect", "input_bootstrap")  # fmt: skip
+         "expect", "input_bootstrap", "registry")  # fmt: skip
 """The options that must be the same in an audit that resumes another one."""
 
 
@@ -47,6 +49,7 @@ class TopicAuditOptions:
     ``group``    consumer group whose offsets tell how far the input was processed
     ``ledgers``  checkpoint directories (or addresses) of single jobs whose sinks keep provenance there
     ``input_bootstrap``, ``input_config``  the cluster of the inputs, if it is another one; its settings, if others
+    ``registry``, ``registry_config``  the schema registry of keys and values; settings of its client
     ``expect``   how many outputs an input should have, by ``id``: see ``Expectation``
     ``resume``   the content of the report.json of an earlier PASS of the same question: only what came after it is read
 
@@ -76,6 +79,8 @@ class TopicAuditOptions:
     ledgers: tuple[str, ...] = ()
     input_bootstrap: str | None = None
     input_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    registry: str | None = None
+    registry_config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -100,6 +105,10 @@ class TopicAuditOptions:
             raise ConfigError("--input-bootstrap names the cluster of the inputs: add --input")
         if self.input_config and self.input_bootstrap is None:
             raise ConfigError("--input-config applies to the inputs' cluster: add its address, --input-bootstrap")
+        if self.registry_config and self.registry is None:
+            raise ConfigError("--registry-config applies to a schema registry: add its address, --registry")
+        if self.registry is not None:
+            Registry(self.registry, config=self.registry_config)
         if self.ledgers and not self.by_provenance:
             raise ConfigError(f"--ledger is used only with --id {PROVENANCE}: add it")
         if self.resume is not None:
@@ -145,10 +154,11 @@ class TopicAuditOptions:
     @property
     def asked(self) -> dict[str, str | float]:
         """Return the options that were given, for the report."""
+        given = vars(self) | {"registry": None if self.registry is None else strip_credentials(self.registry)}
         return {
             name: value if isinstance(value, str | float) else str(value)
-            for name, value in vars(self).items()
-            if value not in (None, ()) and name not in ("config", "input_config", "resume")
+            for name, value in given.items()
+            if value not in (None, ()) and name not in ("config", "input_config", "registry_config", "resume")
         }
 
     @property

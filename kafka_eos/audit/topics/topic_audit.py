@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -36,15 +36,17 @@ from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.tables.partition_placement import PartitionPlacement
 from kafka_eos.audit.topics import findings as shown
 from kafka_eos.audit.topics import offset_window as window
+from kafka_eos.audit.topics.findings import PARTITION, write_rows
 from kafka_eos.audit.topics.partitioning_history import placings
 from kafka_eos.audit.topics.question import TopicAuditOptions, expression
-from kafka_eos.audit.topics.topic_scan import IdComparison, Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.topic_scan import FINDING, IdComparison, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.topic_tables import RECORDS_PER_TASK, OffsetWindow
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Progress = Callable[[str], None]
+_FINDINGS = "findings.jsonl"
 _NAME_THE_LEDGER = "name the directory of its job's checkpoints with --ledger"
 _PARTITIONER_UNKNOWN = f"no ledger records how the topics were partitioned: {_NAME_THE_LEDGER}"
 _JOB_ONLY = (
@@ -53,10 +55,23 @@ _JOB_ONLY = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class TopicFindings:
+    """The result of an audit of topics as Spark tables, which are computed when they are used."""
+
+    verdict: Verdict
+    findings: DataFrame
+    """Every record that breaks a check; see ``topic_scan.FINDING``. Empty without findings, and if nothing was judged.
+    """
+    partitions: DataFrame
+    """The number of records of each partition or directory, and their fingerprint."""
+
+
 def audit_topics(
     question: TopicAuditOptions,
     *,
     report_dir: Path | None = None,
+    all_findings: bool = False,
     progress: Progress = lambda _: None,
     spark: SparkSession | None = None,
     master: str | None = None,
@@ -65,25 +80,62 @@ def audit_topics(
 ) -> Verdict:
     """Audit topics and return the verdict; with ``report_dir`` also write report.json and report.html there.
 
+    ``all_findings``  write every finding to findings.jsonl in ``report_dir``, and not only the first ones to the report
     ``spark``  a session to use (it needs the jars of ``session.open_session``); default: one for this audit
     ``master``  where that one runs; default: here, or where spark-submit says
     ``plans``  gets the physical plan of everything that Spark ran
     What keeps the audit from judging is no exception but INCONCLUSIVE, with the reason and ``Verdict.traceback``.
     """
+    use = None if report_dir is None or not all_findings else partial(write_rows, report_dir / _FINDINGS)
+    verdict, _ = _judge(
+        question, spark, progress, use, report_dir=report_dir, master=master, settle_seconds=settle_seconds, plans=plans
+    )
+    return verdict
+
+
+def tabulate_findings(
+    spark: SparkSession, question: TopicAuditOptions, *, settle_seconds: float = 30.0
+) -> TopicFindings:
+    """Audit topics in a session and return the verdict with all findings as tables, for notebooks and programs.
+
+    ``spark``  needs the jars of ``session.open_session``
+    """
+    tables: list[DataFrame] = []
+    verdict, partitions = _judge(question, spark, lambda _: None, tables.append, settle_seconds=settle_seconds)
+    found = tables[0] if tables else spark.createDataFrame([], FINDING)
+    return TopicFindings(verdict, found, spark.createDataFrame(partitions, PARTITION))
+
+
+def _judge(
+    question: TopicAuditOptions,
+    spark: SparkSession | None,
+    progress: Progress,
+    use: Callable[[DataFrame], None] | None,
+    *,
+    report_dir: Path | None = None,
+    master: str | None = None,
+    settle_seconds: float,
+    plans: list[str] | None = None,
+) -> tuple[Verdict, list[dict[str, Any]]]:
+    """Return the verdict and the counts by partition. ``use`` gets the findings while Spark holds what was read."""
     ending = ReportWriter(report_dir, Context(job=", ".join(question.outputs), app="topics"))
+    partitions: list[dict[str, Any]] = []
 
     def judged() -> Verdict:
+        if report_dir is not None:  # those of an earlier audit are not of this one
+            (report_dir / _FINDINGS).unlink(missing_ok=True)
         long = spark is None and _is_large(question)
         with session(spark, progress, master=master, long=long) as live:
             ending.context = replace(ending.context, spark=live.version)
-            run = _Run(live, question, progress)
+            run = _Run(live, question, progress, use)
             facts = run.facts(settle_seconds)
+        partitions.extend(run.partitions)
         if plans is not None:
             plans.extend(run.plans)
         ending.context = shown.reported(ending.context, question, facts, run.partitions, run.window, run.identity)
         return judge(facts, vital=run.vital)
 
-    return ending.of(judged)
+    return ending.of(judged), partitions
 
 
 def _is_large(question: TopicAuditOptions) -> bool:
@@ -97,10 +149,17 @@ def _is_large(question: TopicAuditOptions) -> bool:
 class _Run:
     """One run of an audit of topics."""
 
-    def __init__(self, spark: SparkSession, question: TopicAuditOptions, progress: Progress) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        question: TopicAuditOptions,
+        progress: Progress,
+        use: Callable[[DataFrame], None] | None,
+    ) -> None:
         self._spark = spark
         self._question = question
         self._progress = progress
+        self._use = use
         self.window = OffsetWindow({}, {}, {})
         self.identity: Mapping[str, Any] = {}
         """The ids of the cluster and of its topics."""
@@ -136,7 +195,11 @@ class _Run:
             try:
                 if late := self._late(scan, ranges):
                     return replace(base, obstacles=late)
-                return self._examine(scan, base, compacted)
+                facts = self._examine(scan, base, compacted)
+                if self._use is not None:
+                    self._progress("collecting all findings")
+                    self._use(scan.findings(_broken(facts)))
+                return facts
             finally:
                 self.plans += scan.plans
 
@@ -401,6 +464,12 @@ def _notes(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]
     if question.by_provenance and not question.ledgers and _sum(tallies, question.outputs, "unnamed"):
         notes.append(f'Outputs without a header may be those of a sink with provenance="ledger": {_NAME_THE_LEDGER}.')
     return notes
+
+
+def _broken(facts: Observations) -> list[Check]:
+    """Return the checks that found something."""
+    evidence = {check: facts.evidence.get(check) for check in Check}
+    return [check for check, found in evidence.items() if isinstance(found, Evidence) and found.count]
 
 
 def _records(ranges: Ranges) -> int:

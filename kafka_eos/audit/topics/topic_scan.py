@@ -28,10 +28,21 @@ from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+FINDING = (
+    "check string, topic string, partition int, offset long, file string, other_topic string, other_partition int, "
+    "other_offset long, outputs long, expected long, home int, text string"
+)
+"""The columns of ``TopicScan.findings``: a record that breaks a check, where it is, and why.
+
+``other_…``: the record that it is compared with. ``outputs``, ``expected``: the actual and the expected number of
+outputs. ``home``: the partition that its key belongs in. ``text``: a row that a query returns or does not return.
+"""
 TERM = r"^\d+\."
 """The pattern of the term, at the beginning of an attempt."""
 Attempt = tuple[str, str]
 """A topic, and ``term.epoch/source`` of outputs in it."""
+_WHY = {"offset": "offset", "file": "file", "outputs": "there", "expected": "should", "home": "home", "text": "text"}
+"""Columns of a finding, and their names in the tables of the checks."""
 _LOW = (1 << 32) - 1
 _ONE_TO_ONE = "n_in = 1 and n_out = 1 and output_key is not null"
 
@@ -126,6 +137,8 @@ class TopicScan:
         self.plans: list[str] = []
         """The physical plan of everything that was run."""
         self._held: list[DataFrame] = []
+        self._wrong: dict[Check, list[DataFrame]] = {}
+        """Of each check that found something, all rows, with some of the columns of ``Suspect``."""
 
     def close(self) -> None:
         for table in self._held:
@@ -227,7 +240,7 @@ class TopicScan:
         """Return the outputs without an id."""
         if not any(tally.unnamed for (name, _), tally in self.tallies.items() if name in self._question.outputs):
             return 0, ()
-        return self._suspects(self._both, "not is_input and id is null and judged and kept")
+        return self._suspects(Check.FOREIGN, self._both, "not is_input and id is null and judged and kept")
 
     # ------------------------------------------------------------ ids
 
@@ -257,14 +270,18 @@ class TopicScan:
             )
         )
 
-    def _places_of(self, condition: str) -> DataFrame:
-        """Return the places of the records of the first ids that meet a condition: the first and the last of each."""
+    def _places_of(self, condition: str, *, every: bool) -> DataFrame:
+        """Return the places of the records of ``every`` id that meets a condition, or of the first ones: the first and
+        the last record of each.
+        """
         order = [F.coalesce(f"output_{c}", f"input_{c}") for c in ("place", "offset")]
-        some = self._named.where(condition).orderBy(*order).select("slot", "n_in", "n_out").limit(SHOWN)
+        columns = ("slot", "n_in", "n_out")
+        some = self._named.where(condition)
+        some = some.select(*columns) if every else F.broadcast(some.orderBy(*order).select(*columns).limit(SHOWN))
         is_input, spot = F.col("is_input"), F.struct("place", "file", "offset")
         return (
             self._both.where("origin is not null")
-            .join(F.broadcast(some), "slot")
+            .join(some, "slot")
             .groupBy("slot", "n_in", "n_out")
             .agg(
                 F.min(F.when(is_input, spot)).alias("first_in"),
@@ -289,6 +306,7 @@ class TopicScan:
         (row,) = self._run(self._named.agg(*sums))
         n = {name: row[name] or 0 for name in counted}
         found = {c: (n[c.name], self._first(c, by) if n[c.name] else ()) for c, by in conditions.items()}
+        self._wrong |= {c: [self._records_of(c, by, every=True)] for c, by in conditions.items() if n[c.name]}
         untold = {c: (n[f"{c.name}?"], self._first(c, by) if n[f"{c.name}?"] else ()) for c, by in doubts.items()}
         if self._question.by_provenance:
             found[Check.DUPLICATE] = self._doubled()
@@ -324,14 +342,17 @@ class TopicScan:
         return doubts
 
     def _first(self, check: Check, by: ById) -> tuple[Suspect, ...]:
+        return self._show(self._records_of(check, by, every=False))
+
+    def _records_of(self, check: Check, by: ById, *, every: bool) -> DataFrame:
+        """Return the record that is shown of ``every`` id that meets a condition, or of the first ones."""
         expected, doubled = self._question.expected, check is Check.DUPLICATE
         other = F.col("first_out" if doubled else "first_in")
         should = expected.upper_bound("n_in") if doubled else expected.lower_bound("n_in")
-        rows = self._places_of(by.condition).select(
+        return self._places_of(by.condition, every=every).select(
             f"{by.spot}.place", f"{by.spot}.offset", f"{by.spot}.file", other.alias("other"),
             F.col("n_out").alias("there"), F.expr(should).alias("should"),
         )  # fmt: skip
-        return self._show(rows)
 
     def _doubled(self) -> Suspects:
         """Return outputs that share their whole provenance."""
@@ -342,7 +363,7 @@ class TopicScan:
         many = counted.where("there > 1 and judged")
         n = self._run(many.agg(F.sum(F.col("there") - 1).alias("n")))[0].n or 0
         rows = many.select("at.place", "at.offset", "at.file", "other", "there", F.lit(1).alias("should"))
-        return n, self._show(rows) if n else ()
+        return n, self._keep(Check.DUPLICATE, rows) if n else ()
 
     # ------------------------------------------------------------ order
 
@@ -375,7 +396,8 @@ class TopicScan:
         assert self._ordered is not None  # the auditor asks how many there are
         written = Over.partitionBy("key", "place", "stream").orderBy("file", "offset")
         before = F.lag(F.struct("place", "offset", "turn")).over(written)
-        return self._suspects(self._ordered.withColumn("other", before), "other.turn > turn and judged")
+        ordered = self._ordered.withColumn("other", before)
+        return self._suspects(Check.REORDERED, ordered, "other.turn > turn and judged")
 
     def misplaced(self) -> Suspects:
         """Return records in another partition than the one to which their key belonged when they were written,
@@ -391,7 +413,8 @@ class TopicScan:
         )  # fmt: skip
         away = with_homes(output_keys, self._placings).where("home is not null")
         place = F.col("at").alias("place")
-        return self._suspects(away.select(place, "offset", F.lit(None).alias("file"), "home"), "true")
+        astray = away.select(place, "offset", F.lit(None).cast("string").alias("file"), "home")
+        return self._suspects(Check.MISPLACED, astray, "true")
 
     def scattered(self, without: Collection[str]) -> int:
         """Return the number of keys with records in several partitions of a topic, except for topics in ``without``."""
@@ -427,13 +450,25 @@ class TopicScan:
         A task that lost against another attempt wrote the same as the winner, and so did the successor of a dead
         worker.
         """
+        return self._by_attempt(self._without_copy)
+
+    @property
+    def _without_copy(self) -> DataFrame:
         there = self._both.where("not is_input and id is not null").select("id")
-        return self._by_attempt(self._invisible.where("attempt is not null").join(there, "id", "left_anti"))
+        return self._invisible.where("attempt is not null").join(there, "id", "left_anti")
+
+    def keep_attempts(self, check: Check, attempts: Collection[Attempt]) -> None:
+        """Keep the outputs of these attempts as findings: visible ones, or those of ``aborted``."""
+        table = self._both.where("not is_input") if check is Check.ABORTED_VISIBLE else self._without_copy
+        those = [(F.col("attempt") == attempt) & (self._topic == topic) for topic, attempt in attempts]
+        if those:
+            self._wrong.setdefault(check, []).append(table.where(reduce(lambda a, b: a | b, those)))
 
     def hidden(self) -> Suspects:
         """Return aborted outputs that have an input and no visible copy."""
         expected = self._named.where("n_out = 0 and n_judged > 0").select(F.col("slot").alias("origin"))
-        return self._suspects(self._invisible.join(expected, "origin", "left_semi"), "true")
+        hidden = self._invisible.join(expected, "origin", "left_semi")
+        return self._suspects(Check.COMMITTED_HIDDEN, hidden, "true")
 
     @cached_property
     def _invisible(self) -> DataFrame:
@@ -455,11 +490,17 @@ class TopicScan:
     @property
     def _topic(self) -> Column:
         """Return the topic of a location."""
-        return F.element_at(F.array(*(F.lit(name) for name, _ in self.places.names)), F.col("place") + 1)
+        return self._topic_of(F.col("place"))
 
     @property
     def _partition(self) -> Column:
-        return F.element_at(F.array(*(F.lit(number) for _, number in self.places.names)), F.col("place") + 1)
+        return self._partition_of(F.col("place"))
+
+    def _topic_of(self, place: Column) -> Column:
+        return F.element_at(F.array(*(F.lit(name) for name, _ in self.places.names)), place + 1)
+
+    def _partition_of(self, place: Column) -> Column:
+        return F.element_at(F.array(*(F.lit(number) for _, number in self.places.names)), place + 1)
 
     # ------------------------------------------------------------ recompute
 
@@ -493,17 +534,46 @@ class TopicScan:
         for check, (condition, _) in kinds.items():
             n = counts[check.name] or 0
             rows = self._run(grouped.where(condition).orderBy("text").limit(SHOWN)) if n else []
+            if n:
+                of_query = grouped.where(condition).withColumnRenamed("made", "should")
+                self._wrong.setdefault(check, []).append(of_query)
             texts = [f"it is visible {r.there} times: expected {r.made} times: {r.text}" for r in rows]
             found[check] = (n, tuple(texts))
         return counts["made"] or 0, found
 
     # ------------------------------------------------------------ suspects
 
-    def _suspects(self, table: DataFrame, condition: str) -> Suspects:
+    def findings(self, checks: Collection[Check]) -> DataFrame:
+        """Return every record that breaks one of ``checks``, with the columns of ``FINDING``.
+
+        It is computed when it is used. Records with equal hashes of unequal ids are among them.
+        """
+        tables = [self._as_findings(check, each) for check in checks for each in self._wrong.get(check, ())]
+        return reduce(lambda a, b: a.unionByName(b), [*tables, self._spark.createDataFrame([], FINDING)])
+
+    def _as_findings(self, check: Check, table: DataFrame) -> DataFrame:
+        values = {"check": F.lit(check.value)}
+        values |= {name: F.col(column) for name, column in _WHY.items() if column in table.columns}
+        spots = {"": "place"} if "place" in table.columns else {}
+        if check in (Check.DUPLICATE, Check.REORDERED) and "other" in table.columns:
+            spots["other_"] = "other.place"
+            values["other_offset"] = F.col("other.offset")
+        for prefix, place in spots.items():
+            values[f"{prefix}topic"] = self._topic_of(F.col(place))
+            values[f"{prefix}partition"] = self._partition_of(F.col(place))
+        columns = (column.split() for column in FINDING.split(", "))
+        return table.select(*(values.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in columns))
+
+    def _suspects(self, check: Check, table: DataFrame, condition: str) -> Suspects:
         """Return the number and the first of the rows that meet a condition, with the columns of ``Suspect``."""
         wrong = table.where(condition)
         n = self._run(wrong.agg(F.count("*").alias("n")))[0].n
-        return n, self._show(wrong) if n else ()
+        return n, self._keep(check, wrong) if n else ()
+
+    def _keep(self, check: Check, table: DataFrame) -> tuple[Suspect, ...]:
+        """Keep these rows as findings, and return the first ones."""
+        self._wrong.setdefault(check, []).append(table)
+        return self._show(table)
 
     def _show(self, table: DataFrame) -> tuple[Suspect, ...]:
         columns = [c for c in ("place", "offset", "file", "other", "there", "should", "home") if c in table.columns]

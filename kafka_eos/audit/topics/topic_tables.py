@@ -6,9 +6,11 @@ looked up for the few records that are shown.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -19,6 +21,7 @@ from kafka_eos.audit.facts.audit_subject import Topic
 from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.partition_placement import PartitionPlacement
+from kafka_eos.audit.tables.registry_values import RegistryValues
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.topics.question import TopicAuditOptions, expression, is_json_path, quoted
 from kafka_eos.core.errors import ConfigError
@@ -103,10 +106,17 @@ def records(
         F.lit(None).cast("string").alias("file"),
         F.col("key").alias("raw_key"),
         F.col("value").alias("raw_value"),
-        F.col("key").cast("string").alias("key"),
-        F.col("value").cast("string").alias("value"),
+        _text(question, "key").alias("key"),
+        _text(question, "value").alias("value"),
     )
     return _parsed(named, question)
+
+
+def _text(question: TopicAuditOptions, column: str) -> Column:
+    """Return keys or values as the text that expressions read."""
+    if question.registry is None:
+        return F.col(column).cast("string")
+    return RegistryValues(question.registry, question.registry_config).text(F.col(column))
 
 
 def lines(spark: SparkSession, question: TopicAuditOptions, directory: str, names: Sequence[str]) -> DataFrame:
@@ -118,14 +128,18 @@ def lines(spark: SparkSession, question: TopicAuditOptions, directory: str, name
     wrapped = inside != ""
     value = F.when(wrapped, inside).otherwise(F.col("value"))
     number = F.monotonically_increasing_id() % (1 << 33)
-    table = spark.read.text([f"{directory}/{name}" for name in names], lineSep="\n").select(
+    root = os.path.abspath(directory)
+    # The address of a file is encoded, and its slashes are not: they tell what lies below the directory.
+    parts = F.split(F.regexp_replace("_metadata.file_path", "^[a-z]+:/*", ""), "/")
+    below = F.slice(parts, len(Path(root).parts), F.size(parts))
+    table = spark.read.text([f"{root}/{name}" for name in names], lineSep="\n").select(
         F.lit(directory).alias("topic"),
         F.lit(0).alias("partition"),
         (F.col("_metadata.file_block_start") + number).alias("offset"),
         F.lit(None).cast("timestamp").alias("timestamp"),
         F.lit(None).cast("array<struct<key string, value binary>>").alias("headers"),
         F.when(wrapped, F.regexp_extract("value", reads.ENVELOPE, 1)).alias("provenance"),
-        F.col("_metadata.file_name").alias("file"),
+        F.array_join(below, "/").alias("file"),
         F.lit(None).cast("binary").alias("raw_key"),
         value.cast("binary").alias("raw_value"),
         F.lit(None).cast("string").alias("key"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from google.protobuf.json_format import Error, MessageToJson
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
@@ -114,6 +115,29 @@ class _FileDecoder(BatchDecoder, Generic[T]):
             if data[0].startswith(before + place):
                 return self._batch(before + place, data)
         return None
+
+
+def create_text_decoder(writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], str]:
+    """Return a decoder of the messages of a registered file to JSON text. Fields have the names of the file.
+
+    As ProtoJSON requires, numbers of 64 bits are text. Raises ValueError, now or when called.
+    """
+    file = _file(writer, registry)
+
+    def decode(data: bytes) -> str:
+        place, begin = _read_place(data)
+        candidates = _messages_at(file, place)
+        message = candidates[0] if len(candidates) == 1 else _match(candidates, data[begin:], place)
+        try:
+            value = GetMessageClass(message).FromString(data[begin:])
+            text: str = MessageToJson(
+                value, indent=None, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+        except (DecodeError, Error, TypeError) as error:
+            raise ValueError(f"not a valid {message.full_name}: {error}") from error
+        return text
+
+    return decode
 
 
 def _draft(file: Any, subjects: Mapping[str, str]) -> UnregisteredSchema:
