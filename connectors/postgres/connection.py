@@ -88,6 +88,10 @@ class PostgresDatabase:
     def name(self) -> str:
         """Return a name that is the same for every spelling of the same servers and database, without user
         or options."""
+        return "/".join(self._place())
+
+    def _place(self) -> tuple[str, str]:
+        """Return the servers and the database."""
         settings = {**_from_environment(), **{name: str(value) for name, value in self._given.items()}}
         hosts = (settings.get("host") or settings.get("hostaddr") or "local").split(",")
         ports = (settings.get("port") or "5432").split(",")
@@ -95,11 +99,11 @@ class PostgresDatabase:
         servers = ",".join(sorted(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)))
         if (service := settings.get("service")) and "host" not in self._given:
             servers = f"service={service}"
-        return f"{servers}/{settings.get('dbname') or settings.get('user') or ''}"
+        return servers, settings.get("dbname") or settings.get("user") or ""
 
     def name_dataset(self, table: str) -> Dataset:
         """Return a table as data catalogs name it."""
-        servers, _, database = self.name.partition("/")
+        servers, database = self._place()
         return Dataset(f"postgres://{servers}", f"{database}.{table}" if "." in table else f"{database}.public.{table}")
 
     def connect(self, application: str) -> Connection:
