@@ -57,8 +57,8 @@ def test_a_partition_that_is_assigned_again_does_not_stall(fetcher: NativeFetche
     assert fetch(fetcher, 3) == [(0, 0, b"0"), (0, 1, b"1"), (1, 0, b"10")]
 
     for _ in range(3):
-        fetcher.unassign(("in", 0))
-        fetcher.assign([TopicPartition("in", 0, 1)])
+        fetcher.consumer.incremental_unassign([TopicPartition("in", 0)])
+        fetcher.consumer.incremental_assign([TopicPartition("in", 0, 1)])
         assert fetch(fetcher, 1) == [(0, 1, b"1")]
 
 
