@@ -82,6 +82,7 @@ def test_a_secret_is_not_shown() -> None:
     given = " ".join(f"{name}={value}" for name, value in (secret | place).items())
 
     assert PostgresDatabase(given).shown() == place
+    assert PostgresDatabase("user=app").shown() == {"user": "app"}
 
 
 @pytest.mark.parametrize(
