@@ -459,10 +459,11 @@ class TopicScan:
 
     def keep_attempts(self, check: Check, attempts: Collection[Attempt]) -> None:
         """Keep the outputs of these attempts as findings: visible ones, or those of ``aborted``."""
+        if not attempts:
+            return
         table = self._both.where("not is_input") if check is Check.ABORTED_VISIBLE else self._without_copy
         those = [(F.col("attempt") == attempt) & (self._topic == topic) for topic, attempt in attempts]
-        if those:
-            self._wrong.setdefault(check, []).append(table.where(reduce(lambda a, b: a | b, those)))
+        self._wrong.setdefault(check, []).append(table.where(reduce(lambda a, b: a | b, those)))
 
     def hidden(self) -> Suspects:
         """Return aborted outputs that have an input and no visible copy."""
