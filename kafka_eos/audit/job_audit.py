@@ -237,7 +237,7 @@ class _Audit:
         made = ExpectedCounts()
         if Check.LOST not in barred:
             self._progress(f"recomputing the outputs of {inputs} records")
-            made = scan.expected()
+            made = scan.expected(inputs)
         unsure = dict(scan.compared.not_recomputed)
         if Check.LOST not in barred:
             unsure |= scan.differing_by_code()

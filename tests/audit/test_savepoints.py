@@ -59,7 +59,7 @@ class Lives:
 def lives(new_job: Callable[..., Job], topic: Callable[..., str], tmp_path: Path) -> Callable[..., Lives]:
     """``lives(apart=True)``: the second life has an output topic of its own."""
 
-    def make(*, apart: bool, provenance: str = "header") -> Lives:
+    def make(*, apart: bool, provenance: str = "header", renamed: bool = False) -> Lives:
         source, target = topic(partitions=2), topic(partitions=2)
         pipeline = TOTALS.replace("config={{", f'provenance="{provenance}", config={{{{')
         first = new_job(pipeline, input=source, output=target)
@@ -67,8 +67,9 @@ def lives(new_job: Callable[..., Job], topic: Callable[..., str], tmp_path: Path
         home = tmp_path / "second"
         home.mkdir()
         app = home / "second.py"
-        app.write_text(pipeline.format(name=first.name, **topics))
-        made = Lives(first, Job(first.bootstrap, home, app, first.name, topics), tmp_path / "savepoint")
+        name = f"{first.name}-renamed" if renamed else first.name
+        app.write_text(pipeline.format(name=name, **topics))
+        made = Lives(first, Job(first.bootstrap, home, app, name, topics), tmp_path / "savepoint")
         made.feed(FIRST)
         first.run(workers=1)
         write_offline_savepoint(first.settings, first.name, made.savepoint)
@@ -153,6 +154,19 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
     both.second.write(both.second.topics["output"], [doubled])  # as a job that reads again what the savepoint covers
 
     assert found(both.second.audit(spark))[Check.DUPLICATE] == 1
+
+
+@pytest.mark.campaign
+def test_a_job_that_was_renamed_is_judged_from_its_savepoint(lives: Callable[..., Lives], spark: Any) -> None:
+    """Its earlier outputs are in the same topic. Their ledger is that of another job."""
+    both = lives(apart=False, renamed=True)
+    both.go_on()
+
+    alone, whole = both.second.audit(spark), both.second.audit(spark, earlier=both.earlier)
+
+    assert (Conclusion.PASS, (), MADE[0]) == (alone.conclusion, alone.findings, alone.facts.before_savepoint)
+    assert Conclusion.INCONCLUSIVE is whole.conclusion
+    assert f"contains no checkpoints of job {both.second.name!r}" in whole.headline
 
 
 @pytest.mark.campaign

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import SplitId
 from kafka_eos.devtools.broker import Broker
+from tests.audit.job import Job, epoch, out
 from tests.audit.topic_pair import ORDERS, Pair, found
 from tests.waiting import PATIENCE
 
@@ -45,6 +47,39 @@ def test_outputs_of_one_cluster_are_compared_with_inputs_of_another(pair: Pair, 
 
     assert (Conclusion.FAIL, {Check.LOST: 1}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert (ORDERS, ORDERS - 1) == (verdict.facts.inputs, verdict.facts.outputs)
+
+
+MIRROR = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+pipeline = Pipeline("{name}")
+words = pipeline.source(KafkaSource("{input}", value=str), name="words")
+words.sink(KafkaSink("{input}", value=str, bootstrap_servers="{other}"), name="copies")
+"""
+
+
+@pytest.mark.campaign
+def test_a_job_copies_a_topic_to_one_of_the_same_name(
+    new_job: Callable[..., Job], topic: Callable[..., str], other: str, spark: Any
+) -> None:
+    """The offsets of each are those of its own cluster: the copies are in one partition, with a marker behind them."""
+    source = topic(partitions=2)
+    AdminClient({"bootstrap.servers": other}).create_topics([NewTopic(source, 1, 1)])[source].result(PATIENCE)
+    job = new_job(MIRROR, input=source, other=other)
+    job.feed(source, [(p, None, b"a") for _ in range(3) for p in (0, 1)])
+    outs = [out((p, i), None, b"a", topic=source, source="words") for i in range(3) for p in (0, 1)]
+    replace(job, bootstrap=other).write(source, outs[1:])
+    ends = {SplitId(f"{source}/{p}"): 3 for p in (0, 1)}
+    job.commits(epoch(1, 0), epoch(1, 1), positions={"words": ends}, counts={epoch(1, 1): len(outs)})
+
+    lost = job.audit(spark)
+    replace(job, bootstrap=other).write(source, outs[:1])
+    late = job.audit(spark)
+
+    assert {Check.LOST: 1, Check.WRONG_COUNT: 1} == found(lost), lost.headline
+    assert (6, 5) == (lost.facts.inputs, lost.facts.outputs)
+    assert {Check.REORDERED: 1} == found(late), late.headline
 
 
 @pytest.mark.parametrize(

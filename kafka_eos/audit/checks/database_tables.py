@@ -20,6 +20,7 @@ from kafka_eos.abc.auditable import AuditableTable
 from kafka_eos.audit.checks.provenance_checks import AT
 from kafka_eos.audit.checks.verdict import Check
 from kafka_eos.audit.facts.audit_subject import DatabaseTable
+from kafka_eos.audit.tables.float_tolerance import same_value
 from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.audit.tables.python_tasks import cut_of
 
@@ -119,7 +120,7 @@ def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
     ``blind``: sinks where all keys are open.
     """
     seen = there.select(
-        "sink", F.col("key_hash"), F.struct("value_hash", *AT, "preview").alias("seen")
+        "sink", F.col("key_hash"), F.struct("value_hash", "floats", *AT, "preview").alias("seen")
     )  # no two have one key: the table has a unique index on it
     numbered = F.col("e_update").isNotNull()
     stream = F.concat_ws("/", "e_source", "e_topic", "e_partition", "e_lane")
@@ -128,7 +129,8 @@ def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
         F.coalesce("e_update", "e_offset").alias("at"),
         F.col("e_offset").alias("then"),
         F.transform(number, lambda part: F.coalesce(part.try_cast("bigint"), F.lit(0))).alias("number"),
-        F.col("e_value_hash").alias("value_hash"),
+        "e_value_hash",
+        "e_floats",
         *(F.col(f"e_{name}").alias(name) for name in (*AT, "preview")),
     )
     outputs = made.select(
@@ -139,7 +141,7 @@ def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
         (F.col("loose") | F.col("sink").isin([*blind])).alias("loose"),
         (F.col("e_preview") == _GONE).alias("gone"),
     )
-    same = ~F.col("gone") & (F.col("said.value_hash") == F.col("seen.value_hash"))
+    same = ~F.col("gone") & F.col("seen").isNotNull() & same_value("seen.", "said.")
     return (
         outputs.join(seen, ["sink", "key_hash"], "full")
         .groupBy("sink", "key_hash")
@@ -162,6 +164,7 @@ def expected(pairs: DataFrame) -> DataFrame:
         F.count(F.when(F.col("open"), 1)).alias("loose"),
         F.lit(0).cast("long").alias("untimed"),
         F.count(F.when(certain, 1)).alias("keys"),
+        F.lit(0).cast("long").alias("near"),
     )
 
 
@@ -171,7 +174,7 @@ def flagged(pairs: DataFrame) -> DataFrame:
     sure = ~F.col("open")
     lost = ~there & should & F.when(sure, ~F.col("gone")).otherwise(~F.col("any_gone"))
     unexpected = there & (~should | (sure & F.col("gone")))
-    other = F.when(sure, F.col("seen.value_hash") != F.col("newest.value_hash")).otherwise(~F.col("made"))
+    other = F.when(sure, ~same_value("seen.", "newest.")).otherwise(~F.col("made"))
     check = (
         F.when(lost, Check.LOST.name)
         .when(unexpected, Check.UNEXPECTED.name)

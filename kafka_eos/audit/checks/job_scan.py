@@ -22,6 +22,7 @@ from kafka_eos.audit.checks.epoch_commits import ByEpoch
 from kafka_eos.audit.checks.observed_tables import ObservedTables, union
 from kafka_eos.audit.checks.verdict import SHOWN, Check, Evidence, Violation
 from kafka_eos.audit.facts.audit_subject import Directory
+from kafka_eos.audit.tables.float_tolerance import rounding_error
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.core.ids import Epoch, EpochId, Term
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 class ExpectedCounts:
     """The recomputed outputs and keys.
 
-    By sink: outputs whose values cannot be compared (see ``recompute``), outputs whose timestamps cannot, and sums
-    that are not the last of their span (see ``totals``).
+    By sink: outputs whose values cannot be compared (see ``recompute``), outputs whose timestamps cannot, sums that are
+    not the last of their span (see ``totals``), and outputs whose floats were not compared: they are near the
+    recomputed ones, but not as near as sums of the same numbers, or they are in a multiset.
     """
 
     outputs: int = 0
@@ -42,6 +44,7 @@ class ExpectedCounts:
     loose: Mapping[str, int] = field(default_factory=dict)
     untimed: Mapping[str, int] = field(default_factory=dict)
     midway: Mapping[str, int] = field(default_factory=dict)
+    near: Mapping[str, int] = field(default_factory=dict)
 
 
 class Scan:
@@ -149,11 +152,12 @@ class Scan:
             tables.append(relations.flagged(self.compared.met.where(F.col("sink").isin([*sinks]))))
         return tables
 
-    def expected(self) -> ExpectedCounts:
-        """Run the recompute and count its outputs."""
+    def expected(self, inputs: int) -> ExpectedCounts:
+        """Run the recompute over this many records and count its outputs."""
         rows: list[Row] = []
         if self.seen.marked:
-            rows += self._totals(self.compared.pairs.where("should"), F.col("there") & F.col("time").isNull())
+            near = F.col("sink").isin([*self._scope.rounded]) & flags.is_near(rounding_error(inputs))
+            rows += self._totals(self.compared.pairs.where("should"), F.col("there") & F.col("time").isNull(), near)
         if self.seen.replaced:
             rows += relations.expected(self.compared.met).collect()
         if several := [s.node for s in self.seen.unmarked if s.node not in self.seen.replaced]:
@@ -161,7 +165,9 @@ class Scan:
             blind = self.seen.plain.select("sink", "time").unionByName(made.selectExpr("sink", "e_time AS time"))
             untimed = {row["sink"] for row in blind.where("time is null").select("sink").distinct().collect()}
             # Of a multiset one value that is not known makes all of them unknown.
-            counted = self._totals(made, F.col("sink").isin([*untimed]))
+            # Floats that may differ in their last digits are not part of what a multiset compares.
+            summed = F.col("e_floats").isNotNull()
+            counted = self._totals(made, F.col("sink").isin([*untimed]), summed)
             rows += [Row(**{**row.asDict(), "loose": row["n"] if row["loose"] else 0}) for row in counted]
         each = [row for row in rows if row["sink"] not in self._scope.cut.totals]
         return ExpectedCounts(
@@ -170,6 +176,7 @@ class Scan:
             {row["sink"]: row["loose"] for row in each if row["loose"]},
             {row["sink"]: row["untimed"] for row in each if row["untimed"]},
             self._midway(),
+            {row["sink"]: row["near"] for row in rows if row["near"]},
         )
 
     def _midway(self) -> dict[str, int]:
@@ -178,12 +185,13 @@ class Scan:
         open_ = self.compared.pairs.where("summed and there and should and not closing and not again")
         return {row["sink"]: row["count"] for row in open_.groupBy("sink").count().collect()}
 
-    def _totals(self, made: DataFrame, untimed: Column) -> list[Row]:
+    def _totals(self, made: DataFrame, untimed: Column, near: Column) -> list[Row]:
         return made.groupBy("sink").agg(
             F.count("*").alias("n"),
             F.count(F.when(F.col("loose"), 1)).alias("loose"),
             F.count(F.when(F.col("e_time").isNotNull() & untimed, 1)).alias("untimed"),
             F.count_distinct(F.when(F.col("e_update").isNotNull(), F.col("grp"))).alias("keys"),
+            F.count_if(near).alias("near"),
         ).collect()  # fmt: skip
 
     def find(

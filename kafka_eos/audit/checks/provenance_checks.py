@@ -159,6 +159,12 @@ def differs() -> Column:
     return (alone & ~F.col("answered")) | F.col("absent") | F.col("again") | _is_wrong()
 
 
+def is_near(tolerance: float) -> Column:
+    """Return whether the floats of a compared output are near the recomputed ones, but not within ``tolerance``."""
+    compared = (F.col("strict") & ~F.col("summed")) | F.col("closing")
+    return compared & same_value() & ~same_value(tolerance=tolerance)
+
+
 def _is_wrong() -> Column:
     one = F.col("strict") & ~F.col("summed") & (_says_other() | _has_other_update())
     return one | (F.col("closing") & _says_other())

@@ -51,13 +51,16 @@ class PinnedInput:
         self._ledger = ledger
         self.beginning: StartingSavepoint | None = None
         self.pinned = PinnedOffsets({}, ())
-        self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
+        self._clusters: dict[tuple[tuple[str, str], ...], tuple[ClusterAdmin, set[str]]] = {}
+        self._cluster_of: dict[tuple[str, str], ClusterAdmin] = {}
+        """The cluster of each source's or sink's topic: another cluster may have a topic of the same name."""
         for topic in (*subject.sources, *subject.topics):
             config = java_config(topic.bootstrap, topic.config)
-            key = tuple(f"{name}={config[name]}" for name in sorted(config))
+            key = tuple(sorted(config.items()))
             if key not in self._clusters:
                 self._clusters[key] = (ClusterAdmin(spark, config), set())
             self._clusters[key][1].add(topic.topic)
+            self._cluster_of[topic.node, topic.topic] = self._clusters[key][0]
 
     def close(self) -> None:
         for cluster, _ in self._clusters.values():
@@ -83,12 +86,14 @@ class PinnedInput:
             time.sleep(_POLL_SECONDS)
 
     def _pin(self, found: Mapping[ClusterAdmin, Ranges]) -> None:
-        ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
-        streams = {source.stream: ranges[source.topic] for source in self._subject.sources}
+        def ranges(topic: Topic) -> Mapping[int, Range]:
+            return found[self._cluster_of[topic.node, topic.topic]][topic.topic]
+
+        streams = {source.stream: ranges(source) for source in self._subject.sources}
         compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
         files = {directory.node: self._files(directory) for directory in self._subject.directories}
         self.pinned = PinnedOffsets(
-            streams | {sink.node: ranges[sink.topic] for sink in self._subject.topics}, tuple(compacted), files
+            streams | {sink.node: ranges(sink) for sink in self._subject.topics}, tuple(compacted), files
         )
 
     def _unsound(self) -> list[str]:
@@ -109,12 +114,13 @@ class PinnedInput:
     def _list_recreated(self) -> list[str]:
         """List the input topics that were recreated since the job has read them."""
         known = self._ledger.topic_ids
-        ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
+        ids = {cluster: dict(cluster.ids(topics)) for cluster, topics in self._clusters.values()}
+        now = [(s, ids[self._cluster_of[s.node, s.topic]][s.topic]) for s in self._subject.sources]
         return [
             f"input {source.topic} was deleted and created again since the job read it (topic id "
-            f"{known[source.stream]}, now {ids[source.topic]}): the expected outputs cannot be computed from it"
-            for source in self._subject.sources
-            if known.get(source.stream, ids[source.topic]) != ids[source.topic]
+            f"{known[source.stream]}, now {topic_id}): the expected outputs cannot be computed from it"
+            for source, topic_id in now
+            if known.get(source.stream, topic_id) != topic_id
         ]
 
     # ------------------------------------------------------------ what was read
