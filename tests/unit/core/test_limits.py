@@ -161,8 +161,9 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/coordination/heartbeats.py _BEATS_PER_LEASE
         kafka_eos/runtime/operators/async_io/thread_pool.py _TIMES
         kafka_eos/protocol/backoff.py _DOUBLINGS
-        kafka_eos/runtime/state/rocksdb_store.py BACKGROUND_JOBS
+        kafka_eos/runtime/state/rocksdb_store.py BACKGROUND_JOBS _FETCHES
         connectors/kafka/sink/committer.py _LOOKS
+        connectors/kafka/source/record_fetchers.py _EVENTS
         connectors/kafka/sink/producer_pool.py WARMERS _SELDOM
         connectors/_lake/committer.py _TRIES
         connectors/_outbox/committer.py MAX_CONCURRENT
@@ -177,7 +178,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/exchange/network.py _SOCKET_BUFFER
         kafka_eos/embedded/worker_startup.py _MOVED
         kafka_eos/embedded/worker_process.py _OPEN_FILES _LEAST_FILES
-        kafka_eos/runtime/state/rocksdb_store.py _SCRATCH_FILES
+        kafka_eos/runtime/state/rocksdb_store.py _SCRATCH_FILES _MANIFEST_BYTES
         kafka_eos/runtime/state/epoch_scratch.py _SHARE
         kafka_eos/runtime/state/timers.py _LOOKED_UP
         connectors/files/formats/arrow_layout.py _EACH_TABLE
