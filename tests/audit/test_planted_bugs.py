@@ -49,7 +49,8 @@ for bug in ("lose", "repeat"):
     write(words.filter(bool, name=f"{{bug}}-filter"), f"{{bug}}-filter-out")
     write(words.flat_map(lambda word: [word], name=f"{{bug}}-flat-map"), f"{{bug}}-flat-map-out")
     write(words.map(str.upper, name=f"{{bug}}-map"), f"{{bug}}-map-out")
-    write(words.key_by(lambda word: word, name=f"{{bug}}-key-by"), f"{{bug}}-key-by-out")
+    again = words.key_by(lambda word: word, name=f"{{bug}}-key-by")
+    write(again.reduce(lambda _, word: word, name=f"of-{{bug}}", state=str), f"{{bug}}-key-by-out")
 write(keyed.fold(name="lose-fold", init=int, step=lambda n, word: n + 1), "lose-fold-out", tuple[str, int])
 write(keyed.reduce(lambda a, b: a + b, name="swap-reduce", state=str), "swap-reduce-out")
 """
