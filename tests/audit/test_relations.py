@@ -200,10 +200,14 @@ def test_what_is_wrong_in_tables_and_buckets_is_named(job: Job, spark: Any, tmp_
     assert wrong[Check.MALFORMED] == {"objects": 1, "files": 1}
 
 
-SEEN = "sink string, key_hash long, value_hash long, topic string, partition int, offset long, preview string"
+SEEN = (
+    "sink string, key_hash long, value_hash long, floats array<double>, topic string, partition int, offset long, "
+    "preview string"
+)
 MADE = (
     "sink string, id string, e_source string, e_lane int, e_topic string, e_partition int, e_offset long, "
-    "e_update long, e_key_hash long, e_value_hash long, e_preview string, grp long, loose boolean"
+    "e_update long, e_key_hash long, e_value_hash long, e_floats array<double>, e_preview string, grp long, "
+    "loose boolean"
 )
 
 
@@ -214,7 +218,7 @@ def test_where_nothing_tells_the_newest_output_of_a_key_its_row_is_any_of_them(s
         partition, offset = at
         told = "null" if value is None else f'{{"v":{value}}}'
         return ("out", f"in/a.b/{partition}/{offset}/0.{sub}", "in", 0, "a.b", partition, offset, None, key,
-                -1 if value is None else value, told, None, loose)  # fmt: skip
+                -1 if value is None else value, None, told, None, loose)  # fmt: skip
 
     outputs = [
         *(made(key, (partition, 5), 10 * key + partition) for key in (1, 2) for partition in (0, 1)),
@@ -225,7 +229,9 @@ def test_where_nothing_tells_the_newest_output_of_a_key_its_row_is_any_of_them(s
     ]  # fmt: skip
 
     def wrong(rows: dict[int, int]) -> set[tuple[str, str]]:
-        there = [("out", key, value, "t", -1, n, f'{{"v":{value}}}') for n, (key, value) in enumerate(rows.items())]
+        there = [
+            ("out", key, value, None, "t", -1, n, f'{{"v":{value}}}') for n, (key, value) in enumerate(rows.items())
+        ]
         pairs = relations.met(spark.createDataFrame(there, SEEN), spark.createDataFrame(outputs, MADE), ["no-sink"])
         assert [(row["n"], row["loose"]) for row in relations.expected(pairs).collect()] == [(3, 3)]
         return {(row["check"], row["detail"]) for row in relations.flagged(pairs).collect()}
