@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.plots import Row

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from msgspec import structs
 
 from benchmarks.kafka import PARTITIONS, BrokerClient
 from benchmarks.run import own_broker
@@ -129,7 +130,7 @@ class Job:
         """What a start of the job begins with."""
         patience, history = Retrier(threading.Event(), print), History(self._storage, print)
         coordinator = Coordinator(self.plan, self._storage, history, patience, self._settings, 2)
-        coordinator.epochs._committer = dataclasses.replace(coordinator.epochs._committer, at_once=at_once)
+        coordinator.epochs._committer = structs.replace(coordinator.epochs._committer, at_once=at_once)
         return coordinator
 
     def decide(self, committables: int) -> None:

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +40,7 @@ import pyarrow.parquet
 import pytest
 import typer
 from deltalake import DeltaTable
+from msgspec.structs import replace
 from pyiceberg.catalog import load_catalog
 
 import kafka_eos

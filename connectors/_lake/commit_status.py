@@ -20,7 +20,7 @@ Rule: an absent file proves nothing by itself. Only the log proves that it was n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.core.ids import EpochId
@@ -29,8 +29,7 @@ TAKEN_OVER = (1 << 62) - 1
 """The fence of an incarnation that a successor has taken over from."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
+class LogState(Struct, frozen=True):
     """The state of one incarnation in one version of a table's log.
 
     ``table``: the table's identity.

@@ -24,10 +24,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION, PartId, PartState
 from kafka_eos.connectors.files.file_names import registration_name as file_registration_name
@@ -93,8 +94,7 @@ def describe_key(key: Sequence[str]) -> str:
     return f"replace rows by key {tuple(key)!r}" if key else "append rows"
 
 
-@dataclass(frozen=True, slots=True)
-class LakeCommittable:
+class LakeCommittable(Struct, frozen=True):
     """The payload of a lake committable: one staged data file.
 
     Reading a payload proves that this module built its names.

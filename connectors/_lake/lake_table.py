@@ -7,10 +7,10 @@ So a delayed commit of a frozen process, or one delayed on the network, changes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore
@@ -19,8 +19,7 @@ from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.core.ids import EpochId, JobIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class LakeIncarnation:
+class LakeIncarnation(Struct, frozen=True):
     """One incarnation of a job."""
 
     job: str
@@ -30,8 +29,7 @@ class LakeIncarnation:
         return self.job if self.identity is None else f"{self.job}.{self.identity}"
 
 
-@dataclass(frozen=True, slots=True)
-class CommitMetadata:
+class CommitMetadata(Struct, frozen=True):
     """The metadata of an incarnation that a commit writes into the log.
 
     ``fence``: the term before which no term can commit anything any more.
@@ -44,8 +42,7 @@ class CommitMetadata:
     since: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(Struct, frozen=True):
     """A staged file that a commit names.
 
     ``name``: its path below the store's root.
@@ -62,8 +59,7 @@ class DataFile:
     bounded: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFile:
+class LiveFile(Struct, frozen=True):
     """A data file of the table's newest version, by any writer.
 
     ``bounds``: the least and the greatest value by column, where the log contains reliable ones.
@@ -75,8 +71,7 @@ class LiveFile:
     handle: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TableSpec:
+class TableSpec(Struct, frozen=True):
     """The properties that a data file must match.
 
     ``columns``: the table's columns.

@@ -10,11 +10,12 @@ with their commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_names import LakeCommittable
@@ -33,8 +34,7 @@ from kafka_eos.core.ids import EpochId
 from kafka_eos.core.limits import LIMITS
 
 
-@dataclass(frozen=True, slots=True)
-class FileReplacement:
+class FileReplacement(Struct, frozen=True):
     """The data files that one commit adds and removes. ``parts``: the ids of the new files."""
 
     added: Sequence[DataFile]

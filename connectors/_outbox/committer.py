@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import Struct, field
 
 from kafka_eos._util import failpoints
 from kafka_eos.abc.committer import AtomicCommitter, CommitOutcome, CommitPermit, CommitStatus, Committable
@@ -56,16 +56,14 @@ class DeliveryClient(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryOptions:
+class DeliveryOptions(Struct, frozen=True):
     """The number of rows per request, and of rejected rows that a file may have."""
 
     batch: int
     set_aside: int
 
 
-@dataclass(slots=True)
-class _DeliveryProgress:
+class _DeliveryProgress(Struct):
     """The progress of this process in sending one file."""
 
     sent: int = 0

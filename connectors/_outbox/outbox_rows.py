@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from kafka_eos.connectors.files.file_names import PartId
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A row to be sent.
 
     ``key``: 32 hex digits, the same each time the row is sent.

@@ -10,8 +10,9 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import (
     CommitOutcome,
@@ -45,8 +46,7 @@ C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class StagingEntry:
+class StagingEntry(Struct, frozen=True):
     """A stage that is open or prepared. ``detail``: its state, for messages. ``age`` in seconds."""
 
     id: uuid.UUID

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
@@ -11,8 +12,7 @@ from kafka_eos.core.errors import Fenced
 from kafka_eos.core.ids import Epoch, JobIdentity, Term
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """An incarnation's registration in a database: its newest term, and whether it was taken over."""
 
     identity: JobIdentity | None
@@ -20,8 +20,7 @@ class Registration:
     taken_over: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OpenStage:
+class OpenStage(Struct, frozen=True):
     """Staged output of an incarnation that has not ended. ``age`` in seconds."""
 
     identity: JobIdentity | None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.connectors._staged_tables.registrations import Registration
@@ -34,8 +35,7 @@ class Strategy(enum.Enum):
     """Rows wait in the target table, in a prepared transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incarnation:
+class Incarnation(Struct, frozen=True):
     """One incarnation of a job."""
 
     job: str
@@ -51,8 +51,7 @@ class Incarnation:
         return application(role, f"{self.identity_text or 'nameless'} {self.job}")
 
 
-@dataclass(frozen=True, slots=True)
-class TargetTable:
+class TargetTable(Struct, frozen=True):
     """The user's table, and the key for upserts.
 
     Without a key rows are inserted; with a key the last row of each key wins.
@@ -72,8 +71,7 @@ class TargetTable:
         return f"table {self.schema!r}.{self.table!r}, columns {self.columns!r}, key {self.key!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class TableCommittable:
+class TableCommittable(Struct, frozen=True):
     """The payload of a database committable: one writer's staged rows of one epoch.
 
     ``predecessors``: earlier staging tables of the same writer that may not be committed, the oldest first. Their

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import URL, Connection, Engine, Insert, Select, Table, create_engine, event, make_url, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import (
@@ -40,8 +40,7 @@ ROW_ERRORS: Final = (StatementError, ValueError, TypeError, OverflowError)
 """The errors that staging a row may raise: those of the database, and Python's for values that do not fit."""
 
 
-@dataclass(frozen=True)
-class DatabaseTraits:
+class DatabaseTraits(Struct, frozen=True):
     """The differences between databases that SQLAlchemy does not cover.
 
     ``session``: statements that each new connection runs. They set a lock timeout of some seconds, durable commits, and

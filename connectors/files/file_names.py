@@ -25,8 +25,9 @@ import enum
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import OutputOwner
 from kafka_eos.core.errors import CorruptCheckpoint
@@ -65,8 +66,7 @@ _LONGEST = 255
 _REGISTRATION = re.compile(r"\.(incarnation|retired)\.([^.]+)\.([0-9a-f]{12})")
 
 
-@dataclass(frozen=True, slots=True)
-class PartId:
+class PartId(Struct, frozen=True):
     """The identity of one part file: job, incarnation, epoch, subtask, operator and number."""
 
     job: str
@@ -183,8 +183,7 @@ def announcement(incarnation: str, epoch: Epoch) -> str:
     return f"{EPOCHS}/{epoch.n:012d}-{incarnation}.json"
 
 
-@dataclass(frozen=True, slots=True)
-class FileCommittable:
+class FileCommittable(Struct, frozen=True):
     """The payload of a file committable: one staged file and its final name.
 
     Reading a payload proves that all its names stay inside the directory.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pydantic
+from msgspec import Struct
 
 from kafka_eos.codecs.type_inspection import field_aliases, reason
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION_NAME
@@ -22,8 +22,7 @@ Columns: TypeAlias = Mapping[str, str | None]
 """The column values of a file, from its directories; None is Hive's null."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLevels:
+class PartitionLevels(Struct, frozen=True):
     """The partition directories that contain a source's files."""
 
     names: tuple[str, ...]

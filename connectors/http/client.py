@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos._util.secrets import show_address
@@ -39,8 +40,7 @@ _VALUE: Final = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 """The syntax of header names and values: RFC 9110, sections 5.1 and 5.5."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Struct, frozen=True):
     """The status, Retry-After and beginning of the body of a response."""
 
     status: int

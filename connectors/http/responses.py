@@ -14,7 +14,8 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.connectors._outbox.outbox_rows import Row
 
@@ -47,8 +48,7 @@ def pause(retry_after: str) -> float:
     return min(float(retry_after), LONGEST_WAIT) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """One request: its rows, idempotency key, body and provenance."""
 
     rows: Sequence[Row]

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term, ensure_name
@@ -27,8 +28,7 @@ _REGISTRATION = re.compile(rf"[^.]+\.({_IDENTITY})")
 _METADATA = re.compile(rf"kafka_eos (\S+) ({_IDENTITY}|-) ([0-9]+)/([0-9]+) (\S+)/([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalId:
+class TransactionalId(Struct, frozen=True):
     """The transactional id of one producer of a job."""
 
     job: str
@@ -98,8 +98,7 @@ def offset_metadata(ctx: JobContext, epoch: EpochId) -> str:
     return f"kafka_eos {ctx.job} {ctx.identity or '-'} {epoch} {socket.gethostname()}/{os.getpid()}"
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetMetadata:
+class OffsetMetadata(Struct, frozen=True):
     """The metadata of a committed group offset: the job, incarnation, epoch and process that wrote it."""
 
     job: str

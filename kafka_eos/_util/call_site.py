@@ -9,10 +9,11 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
 from typing import ParamSpec, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import PlanError
 
@@ -22,8 +23,7 @@ R = TypeVar("R")
 _INSIDE = tuple(f"kafka_eos.{room}." for room in ("api", "abc", "core", "plan", "_util.call_site"))
 
 
-@dataclass(frozen=True, slots=True)
-class CodeLocation:
+class CodeLocation(Struct, frozen=True):
     """A line of the user's program."""
 
     file: str

@@ -22,8 +22,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import Bug, ConfigError
 
@@ -118,8 +119,7 @@ POINTS: tuple[str, ...] = (
 _ACTIONS = ("kill", "stop", "error", "enospc")
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptEntry:
+class ScriptEntry(Struct, frozen=True):
     """One entry of the failpoint script."""
 
     name: str

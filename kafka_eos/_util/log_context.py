@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
 from operator import length_hint
 from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.core.records import Batch
 
@@ -21,8 +22,7 @@ _UNKNOWN: Final = -1
 _WHERE: Final = re.compile(r"(.+)/(\d+)/(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class RowPosition:
+class RowPosition(Struct, frozen=True):
     """The operator at work, and the input record of the current row. Empty or -1: unknown."""
 
     operator: str

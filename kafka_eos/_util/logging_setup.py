@@ -16,8 +16,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TextIO, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from kafka_eos._util.log_context import RowPosition, current_position
 from kafka_eos._util.printable_text import as_message, printable_json
@@ -38,8 +41,7 @@ _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _KNOWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime", EVENT_FIELD, _WHO_FIELD}
 
 
-@dataclass(frozen=True)
-class LogIdentity:
+class LogIdentity(Struct, frozen=True):
     """The job, process, term, epoch and record that a log line belongs to."""
 
     job: str

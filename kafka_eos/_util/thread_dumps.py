@@ -16,9 +16,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import Retryable
 
@@ -39,8 +40,7 @@ class NoStacks(Retryable):
     """A process does not write its stacks. The message says why, as far as the kernel shows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DumpTarget:
+class DumpTarget(Struct, frozen=True):
     """A process that writes its stacks on request. ``what``: its role in a job, in words."""
 
     pid: int

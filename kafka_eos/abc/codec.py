@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
@@ -20,8 +21,7 @@ RecordPart: TypeAlias = Literal["key", "value"]
 """A part of a Kafka record: key or value."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaComparison:
+class SchemaComparison(Struct, frozen=True):
     """The code's schema compared with its registered or stored counterpart.
 
     ``counterpart``   describes the schema compared with, or says that there is none

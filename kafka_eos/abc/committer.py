@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.storage import FileRef
@@ -17,8 +18,7 @@ from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """The number of partitions over which a sink's records were distributed, and the partitioner that did it.
 
     ``partitioner`` is the client's name of the partitioner of keyed records, None if unknown. ``fewest`` and ``most``
@@ -37,8 +37,7 @@ class Spread:
         return Spread(self.topic, self.partitioner, min(self.fewest, other.fewest), max(self.most, other.most))
 
 
-@dataclass(frozen=True, slots=True)
-class Committable:
+class Committable(Struct, frozen=True):
     """The output of one epoch: durable, invisible, and ready to be made visible by any process.
 
     ``scope`` names the committer (one per cluster, directory or database). ``payload`` is the committer's own record,
@@ -56,15 +55,13 @@ class Committable:
     provenance: FileRef | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnstoredCommittable(Committable):
+class UnstoredCommittable(Committable, frozen=True):
     """A committable whose provenance file is not stored yet."""
 
     content: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOwner:
+class OutputOwner(Struct, frozen=True):
     """The owner of a committable's output, as its payload states it.
 
     ``name``    the name of the output, such as a transactional id, for messages
@@ -97,8 +94,7 @@ class CommitStatus(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     status: CommitStatus
     detail: str
     expires_in: float = float("inf")
@@ -107,8 +103,7 @@ class Probe:
     """Seconds from its beginning after which the server may do so."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitPermit:
+class CommitPermit(Struct, frozen=True):
     """Proof that the manifest of ``epoch`` is published and that this term may commit it.
 
     ``protocol.commit.authorize`` creates it; committers require it and never build one.
@@ -127,8 +122,7 @@ class CommitOutcome(enum.Enum):
     ALREADY = "already"
 
 
-@dataclass(frozen=True, slots=True)
-class StagedOutput:
+class StagedOutput(Struct, frozen=True):
     """Output that an incarnation has staged and neither committed nor aborted; age in seconds.
 
     ``identity`` is None if the output's name contains no identity.

@@ -6,15 +6,15 @@ Rule: a connector learns about its environment only from here, so that it works 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kafka_eos.abc.services import Services
 from kafka_eos.core.ids import Epoch, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
 
-@dataclass(frozen=True, slots=True)
-class JobContext:
+class JobContext(Struct, frozen=True):
     """The identity and fencing token of the running job, as the coordinator passes them to a connector."""
 
     job: str
@@ -46,8 +46,7 @@ class JobContext:
         return identity == self.identity
 
 
-@dataclass(frozen=True, slots=True)
-class TaskContext:
+class TaskContext(Struct, frozen=True):
     """The subtask that a worker runs, passed to a connector together with the job's context."""
 
     job: JobContext

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Dataset:
+
+class Dataset(Struct, frozen=True):
     """A dataset by OpenLineage's naming rules: ``namespace`` is where it is, ``name`` which one it is there.
 
     Without secrets: catalogs show both.
@@ -26,8 +26,7 @@ class Dataset:
         return Dataset(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.strip("/") or "/")
 
 
-@dataclass(frozen=True, slots=True)
-class JobDataset:
+class JobDataset(Struct, frozen=True):
     """A dataset of a job, with the operator that reads or writes it, and the names and types of its known fields."""
 
     operator: str

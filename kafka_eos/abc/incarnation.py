@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext
@@ -26,8 +27,7 @@ class IncarnationState(enum.Enum):
     """The incarnation was retired: its registration was removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class IncarnationSign:
+class IncarnationSign(Struct, frozen=True):
     """A sign that an incarnation of the job has used a sink or source.
 
     ``identity``  None if the name of the trace contains no identity

@@ -6,8 +6,9 @@ Rule: a row or a record is skipped only after the error policy of its source has
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import PoisonRecord
@@ -61,8 +62,7 @@ class Resources:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """The services of the engine for all readers and writers of one session of a worker.
 
     The defaults apply without an engine, as in a test of a sink: a record that cannot be processed stops the job.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.abc.codec import SchemaChecks
 from kafka_eos.abc.committer import Committable, Committer
@@ -172,8 +173,7 @@ class HasClock(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetters(Struct, frozen=True):
     """The policy that writes a record that cannot be processed to a dead-letter sink, in the same epoch."""
 
     sink: Sink[Any]

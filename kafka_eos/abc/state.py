@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
+from msgspec import Struct
+
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
@@ -55,8 +57,7 @@ class Ttl:
 StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer", "pane", "broadcast"]
 
 
-@dataclass(frozen=True, slots=True)
-class StateDescriptor(Generic[T]):
+class StateDescriptor(Struct, Generic[T], frozen=True):
     """One named state of one operator: its codecs are stored with the data.
 
     ``namespace``   if set, a key has one value per namespace (a window, say), and state keys are ``(key, namespace)``
@@ -167,8 +168,7 @@ class TimerService(Protocol):
         """Enter an event time whose effects, apart from timers, are not finished yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class PaneContents(Generic[T]):
+class PaneContents(Struct, Generic[T], frozen=True):
     """Keys and values taken out of a pane, as columns.
 
     Columns of equal lengths, in the order of groups and of encoded keys.
@@ -206,8 +206,7 @@ class Panes(Protocol[T]):
         """Remove and yield a pane's contents, in chunks. Do not write to the pane meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateHandle:
+class StateHandle(Struct, frozen=True):
     """The stored state of one operator and key-group range after an epoch."""
 
     operator: str
@@ -223,8 +222,7 @@ class StateHandle:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class InFlightRows:
+class InFlightRows(Struct, frozen=True):
     """Stored files with the in-flight rows of one exchange, as one subtask saw them."""
 
     exchange: str
@@ -238,8 +236,7 @@ class InFlightRows:
 Upload: TypeAlias = Callable[[CheckpointStorage], StateHandle]
 
 
-@dataclass(frozen=True, slots=True)
-class CacheUse:
+class CacheUse(Struct, frozen=True):
     """The memory use of cached state.
 
     ``misses`` counts state keys that were not in memory when they were read, since the backend was opened. ``entries``

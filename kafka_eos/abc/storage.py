@@ -6,13 +6,13 @@ Rule: an object is complete or absent, and no object is overwritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class FileRef:
+
+class FileRef(Struct, frozen=True):
     """A content-addressed file: equal bytes are stored once, however often they are referenced."""
 
     name: str

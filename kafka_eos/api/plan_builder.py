@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from kafka_eos import plan
 from kafka_eos._util.call_site import plan_error, user_line
 from kafka_eos.abc.codec import ListCodec
@@ -68,7 +70,7 @@ class PlanBuilder:
         if not isinstance(node, plan.SinkNode) or node.is_dead_letter_sink:
             return node
         try:
-            return replace(node, sink=node.sink.for_stream_type(self._types[node.inputs[0]]))
+            return structs.replace(node, sink=node.sink.for_stream_type(self._types[node.inputs[0]]))
         except (PlanError, ConfigError) as error:
             raise PlanError(f"sink {node.name!r}: {error}\n  {node.code_line}") from error
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import CountedCodec, ElementsCodec

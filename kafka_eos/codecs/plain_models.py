@@ -8,10 +8,11 @@ looked at, one column at a time, by loops that run in C.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.codecs.exact_classes import are, are_lists, are_or_none
 from kafka_eos.codecs.type_inspection import is_model
@@ -26,8 +27,7 @@ _Check: TypeAlias = Callable[[Sequence[Any]], bool]
 """Returns whether all values of a column are plain. May raise KeyError or UnicodeEncodeError if not."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlainModel:
+class PlainModel(Struct, frozen=True):
     """A model of texts, numbers, bools, and lists and plain models of these, without constraints or functions."""
 
     model: type

@@ -11,8 +11,9 @@ Rule: decided epochs are finished before anything else is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import StagedOutput

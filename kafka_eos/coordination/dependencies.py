@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import PartialProgress, Retryable
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
+class Outage(Struct, frozen=True):
     """The outage of a system: for how many seconds it has not answered, and the first error."""
 
     seconds: float
@@ -29,8 +29,7 @@ class Outage:
         return f"{name} has not responded for {self.seconds:,.0f} s: {self.reason}"
 
 
-@dataclass(slots=True)
-class _Dependency:
+class _Dependency(Struct):
     answered_at: float | None = None
     """The time of the last answer, by the wall clock."""
     silent_since: float | None = None

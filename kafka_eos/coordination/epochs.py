@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier, RetryInterrupted
@@ -222,8 +223,7 @@ class Stopwatch:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class EpochCommitter:
+class EpochCommitter(Struct, frozen=True):
     """The committer of an epoch's committables, and the writer of its receipt."""
 
     storage: CheckpointStorage

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field, to_builtins
 
 from kafka_eos.coordination import heartbeats
 from kafka_eos.coordination.dependencies import Outage
@@ -25,8 +26,7 @@ _AT_WORK: Mapping[str, JobState] = {"running": "running", "restarting": "recover
 """The state that follows from each event."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(Struct, frozen=True):
     """The status of a job: state, newest epoch, lag, counts."""
 
     job: str
@@ -78,7 +78,8 @@ class JobStatus:
         return None
 
     def as_json(self) -> dict[str, Json]:
-        return asdict(self)
+        status: dict[str, Json] = to_builtins(self)
+        return status
 
 
 def job_status(job: str, status: Mapping[str, Any], held: bool, now: int) -> JobStatus:
@@ -160,8 +161,7 @@ _LATE: Final = 1.5
 _NAP: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _Leader:
+class _Leader(Struct, frozen=True):
     """The last leader. ``every``: seconds between its heartbeats; None if it writes none."""
 
     host: str

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier
@@ -56,8 +57,7 @@ from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
 
 
-@dataclass(frozen=True, slots=True)
-class NothingDecided:
+class NothingDecided(Struct, frozen=True):
     """No epoch was ever decided in this directory.
 
     ``successor_of``: the identities of earlier starts in the same directory.
@@ -66,8 +66,7 @@ class NothingDecided:
     successor_of: frozenset[JobIdentity]
 
 
-@dataclass(frozen=True, slots=True)
-class StartOptions:
+class StartOptions(Struct, frozen=True):
     """The savepoint and the permissions of a start.
 
     ``start_from``: the savepoint of a first start. ``take_over``: a first start may end other incarnations of the job's
@@ -81,8 +80,7 @@ class StartOptions:
     allow_repeated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Struct, frozen=True):
     """The recovery of a job under a new term, up to the point from which its workers restore."""
 
     plan: Plan

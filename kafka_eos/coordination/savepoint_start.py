@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.state import InFlightRows, StateHandle
@@ -30,8 +31,7 @@ from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.savepoint_files import Savepoint, SavepointFiles, SavepointOrigin
 
 
-@dataclass(frozen=True, slots=True)
-class SavepointStart:
+class SavepointStart(Struct, frozen=True):
     """A savepoint that a job starts from."""
 
     path: Path

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination import job_requests as requests
@@ -24,8 +25,7 @@ SAVEPOINT = "savepoint"
 """The name of the history event."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSavepoint:
+class RecordedSavepoint(Struct, frozen=True):
     """A savepoint that the job's history mentions."""
 
     path: Path

@@ -6,8 +6,9 @@ Rule: sinks with one scope share one committer, and a call waits as long as the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier

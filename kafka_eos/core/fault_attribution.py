@@ -13,12 +13,13 @@ import enum
 import errno
 import mmap
 import traceback
-from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 from zoneinfo import ZoneInfoNotFoundError
+
+from msgspec import Struct
 
 from kafka_eos.core.error_messages import IN_PACKAGE, iterate_causes, make_text, name_error
 from kafka_eos.core.errors import (
@@ -57,8 +58,7 @@ class Fault(enum.Enum):
     """An error of this package, whose class determines what comes next."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRules:
+class ErrorRules(Struct, frozen=True):
     """The user's rules for exceptions, on top of the built-in ones."""
 
     environment: tuple[type[Exception], ...] = ()

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NewType
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import ConfigError
 
@@ -34,8 +35,7 @@ def ensure_name(text: object, what: str) -> str:
     return text
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Epoch:
+class Epoch(Struct, frozen=True, order=True):
     """The number of a checkpoint. It grows by at least one, and is never reused within a job."""
 
     n: int
@@ -47,8 +47,7 @@ class Epoch:
         return str(self.n)
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Term:
+class Term(Struct, frozen=True, order=True):
     """A fencing token: the number of the attempt that owns the job. Every recovery takes a new one."""
 
     n: int
@@ -60,8 +59,7 @@ class Term:
         return str(self.n)
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class EpochId:
+class EpochId(Struct, frozen=True, order=True):
     """A checkpoint attempt: ``epoch`` of ``term``. Unique among all attempts of a job."""
 
     epoch: Epoch
@@ -71,8 +69,7 @@ class EpochId:
         return f"{self.epoch}/{self.term}"
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class JobIdentity:
+class JobIdentity(Struct, frozen=True, order=True):
     """The incarnation of a job: 12 random hex digits, created once for each job directory.
 
     Two jobs of one name, started in two directories, are two incarnations: neither touches the output of the other.
@@ -112,8 +109,7 @@ def find_module_file(name: str) -> Path | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class AppRef:
+class AppRef(Struct, frozen=True):
     """The definition of a pipeline: a Python file, and what defines the pipeline there if it holds several.
 
     That is a variable, the name of a pipeline, or a function that returns one.

@@ -29,9 +29,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.records import Batch
@@ -60,8 +62,7 @@ _IDENTITY: Final = re.compile(
 """The part of a text that names an output, within a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Struct, frozen=True):
     """A parsed provenance text. ``str`` formats it again."""
 
     term: Term

@@ -18,10 +18,10 @@ import sys
 import zlib
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.inflation import RAW, inflate
@@ -69,8 +69,7 @@ class _TransactionContent(msgspec.Struct, frozen=True, array_like=True):
     topics: dict[str, list[msgspec.Raw]]
 
 
-@dataclass(frozen=True, slots=True)
-class ProvenanceBlock:
+class ProvenanceBlock(Struct, frozen=True):
     """Columns of provenance for outputs to one topic, in production order."""
 
     names: Sequence[str]
@@ -88,8 +87,7 @@ class ProvenanceBlock:
     """Update count of each output; 0 if it has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionProvenance:
+class TransactionProvenance(Struct, frozen=True):
     """Provenance of all outputs of one transaction, as read from its file.
 
     ``blocks`` holds encoded blocks by topic; ``decode_block`` decodes one.

@@ -7,9 +7,10 @@ are text, with control characters escaped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 _KEY: Final = 200
 _VALUE: Final = 2000
@@ -17,8 +18,7 @@ _HEADERS: Final = 20
 _MESSAGE: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """The first bytes of a value, and its total size."""
 
     start: bytes
@@ -43,8 +43,7 @@ class Excerpt:
             return self.start[: error.start].decode() if cut else None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordExcerpt:
+class RecordExcerpt(Struct, frozen=True):
     """Excerpt of a rejected record: timestamp, key, value, first headers, and the error."""
 
     timestamp: int

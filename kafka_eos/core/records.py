@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
 from itertools import chain, compress, repeat, starmap
 from typing import Any, Final, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kafka_eos.core.record_preview import RecordExcerpt
 
@@ -40,8 +40,7 @@ class Record(Struct, Generic[K, V], frozen=True):
     timestamp: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RawRecord:
+class RawRecord(Struct, frozen=True):
     """An input record as it arrived, before decoding."""
 
     topic: str
@@ -58,8 +57,7 @@ class RawRecord:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedRecord:
+class RejectedRecord(Struct, frozen=True):
     """A record that an operator rejected, on its way to the dead letter sink."""
 
     raw: RawRecord
@@ -75,8 +73,7 @@ class RejectedRecord:
 _SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(Struct, frozen=True):
     """One rejected record for display: location, operator, reason, excerpt."""
 
     where: str
@@ -85,8 +82,7 @@ class Rejection:
     inside: RecordExcerpt
 
 
-@dataclass(slots=True)
-class RecordCounts:
+class RecordCounts(Struct):
     """Counts per source: records read, rejected and filtered; late rows and timers per operator.
 
     An operator with timers is the source of its rejected results.
@@ -195,8 +191,7 @@ EVENT_TIMES: Final = range(1 - 10**18, 10**18)
 """Allowed times of rows and timers, in milliseconds since the Unix epoch: the range that provenance can encode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(Struct, frozen=True):
     """A watermark between two rows of a channel: rows behind it have later times than ``time``, unless they are late.
 
     ``idle``: no rows are expected for now, so the channel does not hold back the combined watermark.
@@ -210,8 +205,7 @@ _OF_THE_BATCH: Final = frozenset({"origin", "lane"})
 """Fields of a batch that are not columns: they apply to all its rows."""
 
 
-@dataclass(slots=True)
-class Batch(Generic[T]):
+class Batch(Struct, Generic[T]):
     """Rows in columns. All columns that are not None have the same length; all fields but origin and lane are columns.
 
     ``origin_rows``  index into ``origin`` for each value, ascending
@@ -266,7 +260,7 @@ class Batch(Generic[T]):
         return self._of(lambda column: list(chain.from_iterable(starmap(repeat, zip(column, counts, strict=True)))))
 
     def _of(self, select: Callable[[Any], Iterable[Any]]) -> Batch[T]:
-        names = (each.name for each in fields(self) if each.name not in _OF_THE_BATCH)
+        names = (name for name in self.__struct_fields__ if name not in _OF_THE_BATCH)
         columns = ((name, getattr(self, name)) for name in names)
         selected: dict[str, Any] = {name: select(column) for name, column in columns if column is not None}
         return replace(self, **selected)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
+
+from msgspec.structs import replace
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import RetryInterrupted

@@ -7,75 +7,67 @@ of their attempt, and a later attempt ignores them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.events import AttemptEvent
 from kafka_eos.runtime.worker.control_messages import ToSupervisor
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerMessage:
+class WorkerMessage(Struct, frozen=True):
     """A worker's message, with the worker's number."""
 
     message: ToSupervisor
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerConnected:
+class WorkerConnected(Struct, frozen=True):
     """A worker that was started can be sent messages now."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerExited:
+class WorkerExited(Struct, frozen=True):
     """A worker has ended. ``how`` describes its end."""
 
     worker: int
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolFailed:
+class PoolFailed(Struct, frozen=True):
     """The place where workers run is gone, or has ended them on request. ``error`` ends the attempt."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundDone:
+class BackgroundDone(Struct, frozen=True):
     """Background work has produced an event for the attempt's state machine."""
 
     term: int
     fact: AttemptEvent
 
 
-@dataclass(frozen=True, slots=True)
-class SplitsDiscovered:
+class SplitsDiscovered(Struct, frozen=True):
     """A split discovery has found new splits, with start positions, or none."""
 
     term: int
     found: Mapping[str, Positions]
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundFailed:
+class BackgroundFailed(Struct, frozen=True):
     """Background work has raised an exception."""
 
     term: int
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Struct, frozen=True):
     """A signal requested a clean stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopTimedOut:
+class StopTimedOut(Struct, frozen=True):
     """The time allowed for a clean stop is over."""
 
 

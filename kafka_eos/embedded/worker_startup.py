@@ -8,9 +8,10 @@ Rule: only work counts as progress. A process that is frozen, or waits in vain, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
+
+from msgspec.structs import asdict
 
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
 

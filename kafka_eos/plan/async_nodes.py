@@ -7,7 +7,6 @@ and a restore sends the requests again. Cached responses are state of their keys
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kafka_eos.abc.codec import Codec
@@ -16,8 +15,7 @@ from kafka_eos.plan.nodes import ForwardNode, Node
 from kafka_eos.plan.retries import Breaker, Retries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestExchangeNode(ForwardNode):
+class RequestExchangeNode(ForwardNode, frozen=True, kw_only=True):
     """Forward exchange in front of an async_map, which holds its in-flight rows.
 
     It numbers the outputs of a row, because responses arrive one by one.
@@ -26,8 +24,7 @@ class RequestExchangeNode(ForwardNode):
     kind: ClassVar[str] = "requests"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncMapNode(Node):
+class AsyncMapNode(Node, frozen=True, kw_only=True):
     """Makes an asynchronous request for each row. Its input is a ``RequestExchangeNode``.
 
     ``capacity``: requests at a time. ``timeout``: seconds per attempt. ``retry_on``: errors that are retried.
@@ -46,8 +43,7 @@ class AsyncMapNode(Node):
     failed: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedAsyncMapNode(AsyncMapNode):
+class CachedAsyncMapNode(AsyncMapNode, frozen=True, kw_only=True):
     """Makes an asynchronous request for each key, and caches the response as state.
 
     Its input is a ``RequestExchangeNode`` behind a ``key_by``. ``fn`` takes a key, ``join`` a row and the response for

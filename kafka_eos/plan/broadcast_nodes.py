@@ -7,7 +7,6 @@ its own name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from kafka_eos.core.json_values import Json
@@ -15,8 +14,7 @@ from kafka_eos.plan.keyed_nodes import ProcessNode
 from kafka_eos.plan.nodes import ConnectNode, Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastConnectNode(ConnectNode):
+class BroadcastConnectNode(ConnectNode, frozen=True, kw_only=True):
     """Merges a stream and a broadcast stream; owns the broadcast state.
 
     ``table``: the table whose rows the second stream carries, if any.
@@ -33,8 +31,7 @@ class BroadcastConnectNode(ConnectNode):
         return None if self.table is None else {"table": self.table}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastProcessNode(Node):
+class BroadcastProcessNode(Node, frozen=True, kw_only=True):
     """Runs a process function of a stream and a broadcast stream. Its input is a ``BroadcastConnectNode``."""
 
     kind: ClassVar[str] = "broadcast-process"
@@ -42,8 +39,7 @@ class BroadcastProcessNode(Node):
     factory: Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedBroadcastNode(ProcessNode):
+class KeyedBroadcastNode(ProcessNode, frozen=True, kw_only=True):
     """Runs a process function of a keyed stream and a broadcast stream."""
 
     kind: ClassVar[str] = "keyed-broadcast-process"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.plan.nodes import ForwardNode, Node
 from kafka_eos.plan.plan import Plan
@@ -35,7 +37,7 @@ def insert_forwards(plan: Plan, codec_of: Callable[[str], ListCodec[Any]]) -> Pl
                 )
             )
         inputs = tuple(names.get(index, above) for index, above in enumerate(node.inputs))
-        nodes.append(replace(node, inputs=inputs) if early else node)
+        nodes.append(structs.replace(node, inputs=inputs) if early else node)
     return replace(plan, nodes=tuple(nodes))
 
 

@@ -6,9 +6,10 @@ Rule: the plan keeps its shape, its names and its fingerprint; only functions ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from kafka_eos.plan.nodes import Node
 

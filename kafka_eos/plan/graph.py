@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import Struct
+
 from kafka_eos._util.call_site import CodeLocation
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.core.fault_attribution import ErrorRules
@@ -31,8 +33,7 @@ from kafka_eos.plan.nodes import (
 from kafka_eos.plan.watermarks import WatermarkAlignment
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPath:
+class PlanPath(Struct, frozen=True):
     """A path from a source to a sink, with its guarantee and the reason."""
 
     nodes: tuple[str, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kafka_eos.abc.codec import Codec
@@ -12,8 +11,7 @@ from kafka_eos.plan.nodes import Node
 from kafka_eos.plan.window_assigners import JoinInterval, PanedAssigner, SessionWindows, describe_window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinNode(Node):
+class JoinNode(Node, frozen=True, kw_only=True):
     """Base of joins of two streams in event time.
 
     Its input is a ``ConnectNode``; pairs of values hold one for each of its streams. ``value_codec``: codecs of stored
@@ -48,8 +46,7 @@ class JoinNode(Node):
         return (self.fn(left, right),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalJoinNode(JoinNode):
+class IntervalJoinNode(JoinNode, frozen=True, kw_only=True):
     """Joins rows whose event times are within an interval."""
 
     kind: ClassVar[str] = "interval-join"
@@ -62,8 +59,7 @@ class IntervalJoinNode(JoinNode):
         return {**describe_window(self.interval), "unmatched": list[Json](asked)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowJoinNode(JoinNode):
+class WindowJoinNode(JoinNode, frozen=True, kw_only=True):
     """Joins rows in the same window."""
 
     kind: ClassVar[str] = "window-join"
@@ -75,8 +71,7 @@ class WindowJoinNode(JoinNode):
         return describe_window(self.assigner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsOfJoinNode(JoinNode):
+class AsOfJoinNode(JoinNode, frozen=True, kw_only=True):
     """Joins each row with the table's version at its event time. The second stream carries the table's rows.
 
     ``table``: its name. ``outer``: rows of keys without a version are passed to ``fn`` too, with None.
@@ -98,8 +93,7 @@ class AsOfJoinNode(JoinNode):
         return () if right is None and not self.outer else (self.fn(left, right),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoinNode(Node):
+class TableJoinNode(Node, frozen=True, kw_only=True):
     """Joins each row with the table's current value of its key.
 
     Its input is a ``TableConnectNode``; it does not wait for event time. ``table``: its name. ``value``: the codec of a

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import Ttl
@@ -16,8 +17,7 @@ from kafka_eos.plan.window_assigners import PanedAssigner, RowCountWindows, Sess
 from kafka_eos.plan.window_contents import WindowContents
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldNode(Node):
+class FoldNode(Node, frozen=True, kw_only=True):
     """Folds the values of a key into an accumulator.
 
     With ``merge`` its input is a ``PartialFoldNode``, whose rows are accumulators; it emits one output per key and
@@ -39,8 +39,7 @@ class FoldNode(Node):
     by_time: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReduceNode(Node):
+class ReduceNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "reduce"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
@@ -51,8 +50,7 @@ class ReduceNode(Node):
     ttl: Ttl | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessNode(Node):
+class ProcessNode(Node, frozen=True, kw_only=True):
     """Runs a keyed process function.
 
     ``timers``: it defines ``on_timer``. ``processing_timers``: it defines ``on_processing_timer``. ``grows``: it is
@@ -80,16 +78,14 @@ class ProcessNode(Node):
         return self.timers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoProcessNode(ProcessNode):
+class CoProcessNode(ProcessNode, frozen=True, kw_only=True):
     """Runs a process function of two keyed streams. Its input is a ``ConnectNode``."""
 
     kind: ClassVar[str] = "co-process"
     methods: ClassVar[tuple[str, ...]] = ("process_left", "process_right")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowNode(Node):
+class WindowNode(Node, frozen=True, kw_only=True):
     """Event-time windows of each key. ``late``: the tag of late rows.
 
     ``trigger``: emits results before the end of a window. With a count trigger, the contents are pairs: the rows since
@@ -124,8 +120,7 @@ class WindowNode(Node):
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountWindowNode(Node):
+class CountWindowNode(Node, frozen=True, kw_only=True):
     """Count windows of each key."""
 
     kind: ClassVar[str] = "window"
@@ -160,7 +155,7 @@ def one_phase(node: Node) -> Node:
     """Return the node as part of a plan in which each fold has one phase."""
     match node:
         case PartialFoldNode():
-            shared = {field.name: getattr(node, field.name) for field in fields(KeyByNode)}
+            shared = {name: getattr(node, name) for name in KeyByNode.__struct_fields__}
             return KeyByNode(**{**shared, "value_codec": _UnsentRows()})
         case FoldNode(merge=merge) if merge is not None:
             return replace(node, merge=None)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from kafka_eos import abc as interfaces
 from kafka_eos._util.call_site import CodeLocation
@@ -50,8 +51,7 @@ class Partitioning(enum.Enum):
     """The sending subtask: on to the next operator chain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """One operator of the plan. ``inputs`` are names of nodes; ``has_generated_name``: the user gave no name."""
 
     kind: ClassVar[str] = "node"
@@ -96,8 +96,7 @@ class Node:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNode(Node):
+class SourceNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "source"
 
     source: interfaces.Source[Any]
@@ -111,8 +110,7 @@ class SourceNode(Node):
         return None if self.after is None else {"after": self.after}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableNode(SourceNode):
+class TableNode(SourceNode, frozen=True, kw_only=True):
     """A source whose rows are the current value of each key.
 
     It is read to its end before the streams that are joined with it; see ``protocol.source_dependencies``.
@@ -121,36 +119,31 @@ class TableNode(SourceNode):
     kind: ClassVar[str] = "table"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapNode(Node):
+class MapNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "map"
 
     fn: Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterNode(Node):
+class FilterNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "filter"
 
     fn: Callable[[Any], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlatMapNode(Node):
+class FlatMapNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "flat-map"
 
     fn: Callable[[Any], Iterable[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapBatchesNode(Node):
+class MapBatchesNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "map-batches"
 
     fn: Callable[[list[Any]], list[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimestampsNode(Node):
+class TimestampsNode(Node, frozen=True, kw_only=True):
     """Assigns event times and generates watermarks.
 
     ``fn`` is None if a row's time is that of its record. Its state in a checkpoint belongs to splits.
@@ -169,8 +162,7 @@ class TimestampsNode(Node):
         return [strategy.delay, strategy.idle_after, strategy.clock_after, strategy.generator is not None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyByNode(Node):
+class KeyByNode(Node, frozen=True, kw_only=True):
     kind: ClassVar[str] = "key-by"
 
     fn: Callable[[Any], Any]
@@ -188,8 +180,7 @@ class KeyByNode(Node):
         return None if self.local else self.value_codec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialFoldNode(KeyByNode):
+class PartialFoldNode(KeyByNode, frozen=True, kw_only=True):
     """Pre-aggregates in each subtask; sends accumulators once per epoch.
 
     ``value_codec`` is the codec of accumulators. It keeps no state: it is empty at the end of each epoch.
@@ -203,8 +194,7 @@ class PartialFoldNode(KeyByNode):
     by_time: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeNode(Node):
+class ExchangeNode(Node, frozen=True, kw_only=True):
     """Repartitions rows: rebalance or broadcast."""
 
     kind: ClassVar[str] = "exchange"
@@ -221,8 +211,7 @@ class ExchangeNode(Node):
         return self.value_codec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardNode(Node):
+class ForwardNode(Node, frozen=True, kw_only=True):
     """A forward exchange: rows stay in their subtask.
 
     It does not change them or their provenance, so adding or removing it has no effect on output.
@@ -249,8 +238,7 @@ class ForwardNode(Node):
         return self.value_codec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideOutputNode(Node):
+class SideOutputNode(Node, frozen=True, kw_only=True):
     """Selects one output of an operator with several."""
 
     kind: ClassVar[str] = "output"
@@ -258,8 +246,7 @@ class SideOutputNode(Node):
     tag: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnionNode(Node):
+class UnionNode(Node, frozen=True, kw_only=True):
     """Merges streams; each input has its own lane."""
 
     kind: ClassVar[str] = "union"
@@ -267,8 +254,7 @@ class UnionNode(Node):
     """Whether the event time behind it is that of its first input alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectNode(UnionNode):
+class ConnectNode(UnionNode, frozen=True, kw_only=True):
     """Merges two keyed streams as inputs of one operator. It is a union that keeps the keys.
 
     Watermarks and barriers of both streams are combined here, and lanes identify the stream of a batch: see
@@ -278,23 +264,20 @@ class ConnectNode(UnionNode):
     kind: ClassVar[str] = "connect"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableConnectNode(ConnectNode):
+class TableConnectNode(ConnectNode, frozen=True, kw_only=True):
     """Merges a keyed stream and a table as inputs of a table join."""
 
     kind: ClassVar[str] = "lookup"
     timed_by_first: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopNode(Node):
+class LoopNode(Node, frozen=True, kw_only=True):
     """The head of a loop: it merges new and returning rows. It has no operator at run time."""
 
     kind: ClassVar[str] = "loop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackNode(ExchangeNode):
+class FeedbackNode(ExchangeNode, frozen=True, kw_only=True):
     """The exchange that returns rows to the head of a loop."""
 
     kind: ClassVar[str] = "feedback"
@@ -303,8 +286,7 @@ class FeedbackNode(ExchangeNode):
     to: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkNode(Node):
+class SinkNode(Node, frozen=True, kw_only=True):
     """A sink, or the dead letter sink of a source."""
 
     kind: ClassVar[str] = "sink"

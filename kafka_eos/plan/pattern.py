@@ -7,8 +7,10 @@ evaluated once, when the row arrives.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.durations import Seconds, to_seconds
@@ -18,8 +20,7 @@ from kafka_eos.core.json_values import Json
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Stage(Generic[T]):
+class Stage(Struct, Generic[T], frozen=True):
     """A stage of ``count`` rows for which ``where`` is true.
 
     ``follows``: its first row comes directly after the previous stage. ``consecutive``: so does each of its other rows.
@@ -36,8 +37,7 @@ class Stage(Generic[T]):
         return f"{self.name}{times}{' consecutively' if self.consecutive else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern(Generic[T]):
+class Pattern(Struct, Generic[T], frozen=True):
     """A sequence of rows of one key, in the order of event time. Begin with ``Pattern[Login].begin(...)``."""
 
     stages: tuple[Stage[T], ...]

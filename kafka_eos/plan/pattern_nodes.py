@@ -6,7 +6,6 @@ Rule: the pattern, without its functions, is stored with the rows that wait for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kafka_eos.abc.codec import Codec
@@ -15,8 +14,7 @@ from kafka_eos.plan.nodes import Node
 from kafka_eos.plan.pattern import Pattern
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatternNode(Node):
+class PatternNode(Node, frozen=True, kw_only=True):
     """Matches a pattern in the rows of each key.
 
     ``timed_out``: the tag of sequences that timed out, whose values ``on_timeout`` computes. ``late``: the tag of late

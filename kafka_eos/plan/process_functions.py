@@ -8,8 +8,9 @@ Note: a value that is modified in place is not stored; write the value that you 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
+
+from msgspec import Struct
 
 from kafka_eos.abc.state import Ttl
 
@@ -120,8 +121,7 @@ class AggregatingState(_StateBase, Protocol[T_contra, R_co]):
         """Return the result, or None if nothing was added."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputTag(Generic[T]):
+class OutputTag(Struct, Generic[T], frozen=True):
     """The name of a side output and the type of its values: ``OutputTag("late", Order)``.
 
     Two with the same name and type are the same tag.

@@ -5,16 +5,17 @@ Pure. Rule: decisions depend only on the arguments; clock and random number are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
+class Retries(Struct, frozen=True):
     """A failed request is retried ``times`` times. Pauses are in seconds."""
 
     times: int
@@ -33,8 +34,7 @@ class Retries:
         return f"{self.times} retries, {self.first:g} to {self.most:g} s apart"
 
 
-@dataclass(frozen=True, slots=True)
-class Breaker:
+class Breaker(Struct, frozen=True):
     """After ``failures`` consecutive failures no request is sent for ``pause`` seconds; then one request tests the
     service."""
 
@@ -45,8 +45,7 @@ class Breaker:
         return f"pausing {self.pause:g} s after {self.failures} failures in a row"
 
 
-@dataclass(frozen=True, slots=True)
-class Circuit:
+class Circuit(Struct, frozen=True):
     """The recent health of a service. Times are seconds of a monotonic clock."""
 
     breaker: Breaker | None

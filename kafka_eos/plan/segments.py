@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.nodes import FeedbackNode, Node, is_dead_letter_sink
 
 
-@dataclass(frozen=True, slots=True)
-class ChainSpec:
+class ChainSpec(Struct, frozen=True):
     """The operators of a plan between two exchanges: they run in one thread and pass rows by calls.
 
     ``heads`` are where rows enter: sources, and exchanges whose output is read here. ``tails`` are the exchanges

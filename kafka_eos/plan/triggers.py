@@ -6,8 +6,10 @@ except if it purges: then each row is in one result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.durations import Seconds
@@ -15,8 +17,7 @@ from kafka_eos.core.errors import PlanError
 from kafka_eos.plan.window_assigners import milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class CountTrigger:
+class CountTrigger(Struct, frozen=True):
     """Emits a result each time a window of a key has received n more rows."""
 
     rows: int
@@ -30,8 +31,7 @@ class CountTrigger:
         return f"with a result every {self.rows} rows{_purged(self.purges)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClockTrigger:
+class ClockTrigger(Struct, frozen=True):
     """Emits a result of each changed window every so many ms of processing time."""
 
     every: int

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.durations import Seconds, to_seconds
@@ -15,8 +17,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkGenerator:
+class WatermarkGenerator(Struct, frozen=True):
     """A watermark generator made of the user's functions; see generated()."""
 
     state: Any
@@ -24,16 +25,14 @@ class WatermarkGenerator:
     watermark: Callable[[Any], int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkAlignment:
+class WatermarkAlignment(Struct, frozen=True):
     """Watermark alignment of a source: its group, and max_drift in milliseconds."""
 
     group: str
     max_drift: int
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkStrategy:
+class WatermarkStrategy(Struct, frozen=True):
     """The rule by which splits get their watermarks. Create one with ``bounded``, ``monotonic`` or ``generated``.
 
     - ``delay``: the milliseconds by which a row may be older than the newest row before it in its split.

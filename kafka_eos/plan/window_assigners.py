@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.durations import Seconds, to_seconds
@@ -46,8 +48,7 @@ class PanedAssigner(Protocol):
         """Return whether a window can have several panes."""
 
 
-@dataclass(frozen=True, slots=True)
-class TumblingWindows:
+class TumblingWindows(Struct, frozen=True):
     """Adjacent windows of one size."""
 
     size: int
@@ -70,8 +71,7 @@ class TumblingWindows:
         return f"tumbling windows of {_seconds(self.size)}{_offset(self.offset)}"
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyTumblingWindows:
+class EarlyTumblingWindows(Struct, frozen=True):
     """Tumbling windows that also emit an early result every so often in event time."""
 
     size: int
@@ -96,8 +96,7 @@ class EarlyTumblingWindows:
         return f"{whole}, with a result every {_seconds(self.every)}"
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindows:
+class SlidingWindows(Struct, frozen=True):
     """Windows of one size, one starting every slide interval."""
 
     size: int
@@ -128,8 +127,7 @@ class SlidingWindows:
         return f"windows of {_seconds(self.size)} every {_seconds(self.every)}{_offset(self.offset)}"
 
 
-@dataclass(frozen=True, slots=True)
-class DayWindows:
+class DayWindows(Struct, frozen=True):
     """Calendar days of a time zone, from midnight to midnight (23, 24 or 25 hours)."""
 
     timezone: str
@@ -166,8 +164,7 @@ class DayWindows:
         return f"calendar days of {self.timezone}"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionWindows:
+class SessionWindows(Struct, frozen=True):
     """Windows of rows that are less than a gap apart."""
 
     gap: int
@@ -176,8 +173,7 @@ class SessionWindows:
         return f"sessions with a gap of {_seconds(self.gap)}"
 
 
-@dataclass(frozen=True, slots=True)
-class RowCountWindows:
+class RowCountWindows(Struct, frozen=True):
     """Windows of the last size rows of a key (None: of all its rows), one every n rows."""
 
     size: int | None
@@ -282,8 +278,7 @@ def _positive(number: object) -> TypeGuard[int]:
     return type(number) is int and number > 0
 
 
-@dataclass(frozen=True, slots=True)
-class JoinInterval:
+class JoinInterval(Struct, frozen=True):
     """Bounds of an interval join in milliseconds, both inclusive."""
 
     lower: int

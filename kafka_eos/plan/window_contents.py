@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.windows import Window
 
 
-@dataclass(frozen=True, slots=True)
-class WindowContents:
+class WindowContents(Struct, frozen=True):
     """Functions that build a window's contents and its outputs, and the codec of the contents.
 
     ``first``     returns the contents of a first row

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.plan.kafka_client_count import kafka_share
@@ -15,8 +16,7 @@ _LARGEST_SHARE: Final = 128 << 20
 """The largest part of ``kafka_memory`` that one client uses: see docs/workers-and-memory.md."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerMemory:
+class WorkerMemory(Struct, frozen=True):
     """Bytes that the full buffers of one worker hold."""
 
     state: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import EpochId
@@ -22,21 +23,18 @@ class JobOutcome(enum.Enum):
     """Ended on request, without a final epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartProcessing:
+class StartProcessing(Struct, frozen=True):
     """Start reading: all subtasks are ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerEpoch:
+class TriggerEpoch(Struct, frozen=True):
     """Send the epoch's barriers. It serves waiting requests if its ``kind`` does."""
 
     epoch: EpochId
     kind: EpochKind
 
 
-@dataclass(frozen=True, slots=True)
-class AbortEpoch:
+class AbortEpoch(Struct, frozen=True):
     """Tell all subtasks that the epoch will not be decided.
 
     The output of an aborted epoch is committed with the next epoch that is decided. A final epoch is tried again; other
@@ -50,15 +48,13 @@ class AbortEpoch:
     timed_out: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyInput:
+class VerifyInput(Struct, frozen=True):
     """Check that no input was replaced under its name; ``InputVerified`` or ``InputLossFound`` follows."""
 
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class DecideEpoch:
+class DecideEpoch(Struct, frozen=True):
     """Publish the epoch's manifest. ``previous`` is the epoch decided before it."""
 
     epoch: EpochId
@@ -73,23 +69,20 @@ class DecideEpoch:
         return self.previous is None or sealed > self.previous
 
 
-@dataclass(frozen=True, slots=True)
-class CommitEpoch:
+class CommitEpoch(Struct, frozen=True):
     """Commit the output of a decided epoch in the background, and write its receipt."""
 
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyCommit:
+class NotifyCommit(Struct, frozen=True):
     """Tell the subtasks, and callers that wait for the epoch, that it is committed."""
 
     epoch: EpochId
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RunCleanup:
+class RunCleanup(Struct, frozen=True):
     """Delete epochs that are not retained; ``CleanupFinished`` follows.
 
     ``find_leftovers``: also look for output that workers of earlier terms have opened, and abort it.
@@ -98,30 +91,25 @@ class RunCleanup:
     find_leftovers: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PauseSources:
+class PauseSources(Struct, frozen=True):
     """Pause all sources."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCounts:
+class RequestCounts(Struct, frozen=True):
     """Ask every subtask how many frames it has sent and processed."""
 
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeSources:
+class ResumeSources(Struct, frozen=True):
     """Resume all sources."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoverSplits:
+class DiscoverSplits(Struct, frozen=True):
     """Look for new splits; ``DiscoveryFinished`` or ``InputLossFound`` follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceAttempt:
+class ReplaceAttempt(Struct, frozen=True):
     """End this attempt; the next one restores the last decided epoch.
 
     ``suspects``: subtasks that are lost or may never respond.
@@ -131,16 +119,14 @@ class ReplaceAttempt:
     suspects: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class EndWithInputLost:
+class EndWithInputLost(Struct, frozen=True):
     """End this attempt and the job with ``InputLost``."""
 
     cause: LossCause
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndJob:
+class EndJob(Struct, frozen=True):
     """End this attempt and the job."""
 
     outcome: JobOutcome

@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -56,8 +58,7 @@ class Phase(enum.Enum):
     ENDED = "over"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """The state of one attempt. ``Attempt.of`` creates the first one, ``handle`` each following one."""
 
     policy: AttemptPolicy

@@ -6,8 +6,10 @@ disk and fails would restart without a pause forever.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 _JITTER: Final = 0.1
 """The fraction of a pause that jitter may remove, so that jobs that failed together do not restart together."""
@@ -15,8 +17,7 @@ _DOUBLINGS: Final = 60
 """Most doublings of the first pause: a number that is doubled a thousand times overflows a float."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """The pauses between attempts. ``initial``, ``longest`` and ``reset`` are the settings of these names, in
     seconds.
     """

@@ -28,8 +28,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import Bug
 
@@ -49,8 +51,7 @@ class CheckpointMode(enum.Enum):
     must leave no rows in flight are aligned in every mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSnapshot:
+class TakeSnapshot(Struct, frozen=True):
     """Snapshot state, positions and writers now, then forward the barrier.
 
     With ``unaligned`` the barrier is sent before the rows in the output queues. Those rows are part of the snapshot, as
@@ -62,8 +63,7 @@ class TakeSnapshot:
     aligned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteSnapshot:
+class CompleteSnapshot(Struct, frozen=True):
     """All barriers have arrived: the channel state is final, acknowledge the epoch."""
 
     epoch: int
@@ -72,8 +72,7 @@ class CompleteSnapshot:
 GateAction: TypeAlias = TakeSnapshot | CompleteSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierAlignment:
+class BarrierAlignment(Struct, frozen=True):
     """An epoch whose first barrier has arrived and whose last has not. ``since``: when the first one arrived.
 
     ``aligned``: the epoch waits for all barriers, whatever the job's mode, because it must leave no rows in flight.
@@ -86,8 +85,7 @@ class BarrierAlignment:
     captured: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InputGate:
+class InputGate(Struct, frozen=True):
     """The inputs of one operator chain, and the alignment of their barriers.
 
     Each event returns the gate after it and the actions to execute, in order.

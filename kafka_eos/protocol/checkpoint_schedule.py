@@ -19,7 +19,9 @@ committable that it has sealed since the last epoch it knows to be decided. The 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import EpochId
@@ -73,8 +75,7 @@ def choose_next_kind(
     return EpochKind.SAVEPOINT if filling and asked is EpochKind.REQUESTED else asked
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEpoch:
+class PendingEpoch(Struct, frozen=True):
     """A triggered epoch that is not decided yet."""
 
     id: EpochId
@@ -107,8 +108,7 @@ class PendingEpoch:
         return self.expected - self.acked
 
 
-@dataclass(frozen=True, slots=True)
-class Cadence:
+class Cadence(Struct, frozen=True):
     """Checkpoint timing in seconds: interval between triggers, least pause after a completion, timeout of one epoch."""
 
     interval: float
@@ -124,8 +124,7 @@ class Cadence:
         return now - since > self.timeout
 
 
-@dataclass(frozen=True, slots=True)
-class AbortingEpoch:
+class AbortingEpoch(Struct, frozen=True):
     """An aborted epoch that some subtasks may still work on."""
 
     id: EpochId
@@ -136,8 +135,7 @@ class AbortingEpoch:
     """The time at which it was aborted, or last counted as overdue."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEpochs:
+class PendingEpochs(Struct, frozen=True):
     """All epochs that are triggered and not committed, oldest first.
 
     ``last_decided``: the epoch decided last.
@@ -243,8 +241,7 @@ class PendingEpochs:
         return replace(self, committing=None) if epoch == self.last_decided else self
 
 
-@dataclass(frozen=True, slots=True)
-class FailureCounter:
+class FailureCounter(Struct, frozen=True):
     """The number of consecutive failures, and how many are tolerated."""
 
     tolerated: int

@@ -9,13 +9,13 @@ The next epoch waits until the epochs before it are cleaned up. It does not wait
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.protocol.actions import RunCleanup
 
 
-@dataclass(frozen=True, slots=True)
-class CleanupSchedule:
+class CleanupSchedule(Struct, frozen=True):
     """The conditions for deleting old epochs and for searching for left-over output.
 
     ``search_interval``: seconds between two searches.

@@ -7,8 +7,9 @@ Rule: nothing is committed without a ``CommitPermit``, and only ``authorize`` cr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import CommitPermit, CommitStatus, Probe
 from kafka_eos.core.ids import EpochId
@@ -17,24 +18,21 @@ COMMIT_MARGIN: Final = 10.0
 """A prepared committable that expires within these seconds may expire before its siblings are committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAuthorized:
+class CommitAuthorized(Struct, frozen=True):
     """Commit everything of the epoch, the most urgent first."""
 
     permit: CommitPermit
     order: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRevoked:
+class EpochRevoked(Struct, frozen=True):
     """Nothing of the epoch is committed and some of it can never be: restore the previous epoch."""
 
     epoch: EpochId
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStuck:
+class EpochStuck(Struct, frozen=True):
     """The epoch can be neither completed nor revoked: it needs manual intervention."""
 
     epoch: EpochId

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kafka_eos.core.records import RecordCounts, Rejection
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterLimit:
+class DeadLetterLimit(Struct, frozen=True):
     """The most dead letters that a source may have: a number per run, or a share of recent records.
 
     ``share``: from 0 to 1, of the newest ``window`` records or more.
@@ -38,8 +38,7 @@ class DeadLetterLimit:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Excess:
+class Excess(Struct, frozen=True):
     """A source with too many dead letters: ``refused`` of ``read`` records, with operators and the first few."""
 
     source: str
@@ -49,8 +48,7 @@ class Excess:
     first: tuple[Rejection, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterCount:
+class DeadLetterCount(Struct, frozen=True):
     """The number of records of one source that were read, and of dead letters by operator."""
 
     read: int = 0
@@ -63,8 +61,7 @@ class DeadLetterCount:
         return DeadLetterCount(self.read - other.read, self.refused - other.refused)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterWindow:
+class DeadLetterWindow(Struct, frozen=True):
     """The most recent epochs of a source that together hold enough records, and their sum."""
 
     epochs: tuple[DeadLetterCount, ...] = ()
@@ -83,8 +80,7 @@ class DeadLetterWindow:
         return DeadLetterWindow(epochs[gone:], total)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterTotals:
+class DeadLetterTotals(Struct, frozen=True):
     """Totals of all decided epochs of one run."""
 
     total: RecordCounts = field(default_factory=RecordCounts)

@@ -5,13 +5,12 @@ Rule: a policy does not change during an attempt; anything that changes arrives 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kafka_eos.protocol.checkpoint_schedule import Cadence
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptPolicy:
+class AttemptPolicy(Struct, frozen=True):
     """The requirements that the engine and its settings place on every attempt.
 
     ``tolerated_failures``: failed checkpoints in a row that the attempt tolerates.

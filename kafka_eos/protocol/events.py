@@ -5,8 +5,9 @@ A subtask is a number. An event about an epoch of another term, or about an epoc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import EpochId
@@ -14,20 +15,17 @@ from kafka_eos.protocol.checkpoint_schedule import EpochKind
 from kafka_eos.protocol.quiescence import FrameCounts
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceived:
+class MessageReceived(Struct, frozen=True):
     """A message from a subtask's processing thread arrived: it is making progress."""
 
     subtask: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReceived:
+class HeartbeatReceived(Struct, frozen=True):
     """A worker's heartbeat: its processing thread made its last progress ``idle_for`` seconds ago.
 
     ``location``: the operator and the record that the thread is processing, as text; empty between two records.
@@ -38,30 +36,26 @@ class HeartbeatReceived:
     location: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverStalled:
+class ReceiverStalled(Struct, frozen=True):
     """The receiver stalled for some seconds, so silence of subtasks proves nothing."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskReady:
+class SubtaskReady(Struct, frozen=True):
     """A subtask has restored its state."""
 
     subtask: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochAcked:
+class EpochAcked(Struct, frozen=True):
     """A subtask has made its part of an epoch durable: state and prepared output."""
 
     epoch: EpochId
     subtask: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochDeclined:
+class EpochDeclined(Struct, frozen=True):
     """A subtask cannot make its part of an epoch durable."""
 
     epoch: EpochId
@@ -69,56 +63,48 @@ class EpochDeclined:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AbortConfirmed:
+class AbortConfirmed(Struct, frozen=True):
     """A subtask no longer works on an aborted epoch: it uploads nothing of it, and its output is prepared."""
 
     epoch: EpochId
     subtask: int
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskLost:
+class SubtaskLost(Struct, frozen=True):
     """A subtask's process is lost."""
 
     subtask: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class EpochCommitted:
+class EpochCommitted(Struct, frozen=True):
     """A decided epoch has its receipt."""
 
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class CleanupFinished:
+class CleanupFinished(Struct, frozen=True):
     """The cleanup has finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryFinished:
+class DiscoveryFinished(Struct, frozen=True):
     """A search for splits has finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputLossFound:
+class InputLossFound(Struct, frozen=True):
     """A search for splits, or the check before a decision, has found lost input."""
 
     cause: LossCause
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputVerified:
+class InputVerified(Struct, frozen=True):
     """No input of an epoch was replaced."""
 
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class CountsReceived:
+class CountsReceived(Struct, frozen=True):
     """A subtask has responded to a counting round."""
 
     round: int
@@ -126,15 +112,13 @@ class CountsReceived:
     counts: FrameCounts
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfInputReached:
+class EndOfInputReached(Struct, frozen=True):
     """A subtask has read all of its bounded input."""
 
     subtask: int
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRequests:
+class PendingRequests(Struct, frozen=True):
     """The requests of users that are pending now; each value replaces the one before.
 
     ``checkpoint``: the kind of checkpoint that a caller waits for. ``stop``: that checkpoint is the last one.
@@ -146,13 +130,11 @@ class PendingRequests:
     cancel: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapFinished:
+class BootstrapFinished(Struct, frozen=True):
     """No stream waits for a table any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopSignalled:
+class StopSignalled(Struct, frozen=True):
     """A signal requested a clean stop, which cannot be withdrawn."""
 
 

@@ -15,36 +15,33 @@ user allows it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.core.ids import Epoch, JobIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class StartAdmitted:
+class StartAdmitted(Struct, frozen=True):
     """The start may proceed after ending the incarnations it replaces. None stands for writers without an identity."""
 
     replaces: tuple[JobIdentity | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StartRefused:
+class StartRefused(Struct, frozen=True):
     """The start may not proceed: other incarnations of the job name may be running."""
 
     signs: tuple[IncarnationSign, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SavepointEpoch:
+class SavepointEpoch(Struct, frozen=True):
     """The incarnation that a savepoint was taken of, and its epoch."""
 
     identity: JobIdentity
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class RepetitionRefused:
+class RepetitionRefused(Struct, frozen=True):
     """The start may not proceed: its output would repeat these epochs, which ``signs`` show as committed."""
 
     first: Epoch

@@ -11,14 +11,15 @@ Pure. Rule: a heartbeat is not progress. A live process does not hide a thread t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 _NEVER: Final = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(Struct, frozen=True):
     """A subtask that has made no progress for some time.
 
     ``alive``: its process sends heartbeats. ``at``: the operator and the record, as text, from its last heartbeat.
@@ -37,8 +38,7 @@ class Stall:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SubtaskLiveness:
+class SubtaskLiveness(Struct, frozen=True):
     """The times at which each subtask last made progress, and its process last sent a heartbeat."""
 
     progress_at: Mapping[int, float] = field(default_factory=dict)

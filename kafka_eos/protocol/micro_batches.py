@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.core.ids import Term
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatchStart:
+class MicroBatchStart(Struct, frozen=True):
     """The facts known when Spark starts a micro-batch."""
 
     batch: int
@@ -56,8 +56,7 @@ def decide_start(facts: MicroBatchStart) -> StartDecision:
     return StartDecision.PREPARE if first or follows else StartDecision.FENCED
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatchAttempt:
+class MicroBatchAttempt(Struct, frozen=True):
     """One prepared attempt at a micro-batch that is decided and has no receipt."""
 
     term: Term
@@ -91,8 +90,7 @@ def may_be_decided(batch: int, newest: int | None, settled: Collection[int]) -> 
     return batch not in settled and (newest is None or batch >= newest)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedBatchFacts:
+class PreparedBatchFacts(Struct, frozen=True):
     """The facts that a driver knows about the micro-batch it has prepared."""
 
     decided: bool

@@ -8,11 +8,12 @@ totals are equal. One round is not enough, because its counts are not taken at o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class FrameCounts:
+class FrameCounts(Struct, frozen=True):
     """The frames that a worker has sent and processed, and whether it is idle."""
 
     idle: bool
@@ -20,8 +21,7 @@ class FrameCounts:
     processed: int
 
 
-@dataclass(frozen=True, slots=True)
-class CountingRound:
+class CountingRound(Struct, frozen=True):
     """One round of counting frames in flight.
 
     ``previous_total`` is the total of the previous round if all workers were idle then.
@@ -58,8 +58,7 @@ class CountingRound:
         return CountingRound(self.number + 1, self.expected, self.total)
 
 
-@dataclass(frozen=True, slots=True)
-class Quiescence:
+class Quiescence(Struct, frozen=True):
     """The progress of pausing the sources until nothing is in flight."""
 
     round: CountingRound | None = None

@@ -7,7 +7,8 @@ Rule: a decided epoch of the job's ``lineage`` without a receipt is finished, ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -15,8 +16,7 @@ from kafka_eos.protocol.commit import CommitDecision, EpochRevoked, EpochStuck, 
 from kafka_eos.protocol.lineage import lineage
 
 
-@dataclass(frozen=True, slots=True)
-class RecordListing:
+class RecordListing(Struct, frozen=True):
     """The claims, bases, manifests and receipts in the store."""
 
     claims: frozenset[Term]
@@ -25,27 +25,23 @@ class RecordListing:
     receipts: frozenset[EpochId]
 
 
-@dataclass(frozen=True, slots=True)
-class TermSuperseded:
+class TermSuperseded(Struct, frozen=True):
     """A newer term is claimed: stop."""
 
     by: Term
 
 
-@dataclass(frozen=True, slots=True)
-class NoDecidedEpoch:
+class NoDecidedEpoch(Struct, frozen=True):
     """No epoch was ever decided: begin at the start positions."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewestCommitted:
+class NewestCommitted(Struct, frozen=True):
     """The newest decided epoch is committed: restore it."""
 
     newest: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class NewestUncommitted:
+class NewestUncommitted(Struct, frozen=True):
     """The newest decided epoch has no receipt: complete it or revoke it."""
 
     newest: EpochId

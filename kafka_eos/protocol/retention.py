@@ -8,16 +8,16 @@ written. So a crash between two deletions leaves every remaining manifest comple
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.protocol.lineage import lineage
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """The objects stored for a job. A file is identified by the SHA-256 of its content."""
 
     manifests: Mapping[EpochId, frozenset[str]]
@@ -30,36 +30,30 @@ class Inventory:
     """Files that must stay even if no manifest names them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteManifest:
+class DeleteManifest(Struct, frozen=True):
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteReceipt:
+class DeleteReceipt(Struct, frozen=True):
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteBase:
+class DeleteBase(Struct, frozen=True):
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteClaim:
+class DeleteClaim(Struct, frozen=True):
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteFile:
+class DeleteFile(Struct, frozen=True):
     sha256: str
 
 
 Deletion = DeleteManifest | DeleteReceipt | DeleteBase | DeleteClaim | DeleteFile
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionBatch:
+class DeletionBatch(Struct, frozen=True):
     """Deletions of one kind, executed together and durable before the next batch."""
 
     objects: tuple[Deletion, ...]

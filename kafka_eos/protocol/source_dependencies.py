@@ -20,7 +20,8 @@ number of workers. A table that is complete stays complete.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.core.json_values import Json, Position, Positions
 
@@ -139,8 +140,7 @@ def waiting_sources(meets: Mapping[str, Collection[str]], positions: Mapping[str
     return frozenset(source for source, tables in awaited_sources(meets, positions).items() if tables)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingSources:
+class WaitingSources(Struct, frozen=True):
     """The sources that are not read yet because they wait for others.
 
     ``waiting_sources``: those sources. ``ignored_by_watermarks``: those of them that watermarks do not wait for.

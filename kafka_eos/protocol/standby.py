@@ -8,16 +8,16 @@ short.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 LeaderExit: TypeAlias = Literal["stopped", "left"]
 """The way a leader ended: the job was stopped, or only this leader left."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderSighting:
+class LeaderSighting(Struct, frozen=True):
     """A standby's knowledge of a current or former leader."""
 
     silent_for: float
@@ -31,8 +31,7 @@ class LeaderSighting:
     """True if it had ended before this standby started."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipView:
+class LeadershipView(Struct, frozen=True):
     locked: bool
     """Some process holds the lock that this one would take."""
     leaders: Sequence[LeaderSighting]

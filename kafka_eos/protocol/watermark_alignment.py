@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kafka_eos.core.records import MIN_EVENT_TIME
 
@@ -23,8 +25,7 @@ NO_SPLIT: Final = 2**63 - 1
 """The watermark that means "no split to wait for"."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitProgress:
+class SplitProgress(Struct, frozen=True):
     """The watermark of one split, and whether it is idle."""
 
     time: int
@@ -48,8 +49,7 @@ def find_splits_ahead(progress: Mapping[str, SplitProgress], slowest: int, max_d
     return frozenset(split for split, each in progress.items() if each.time > limit)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowestSplits:
+class SlowestSplits(Struct, frozen=True):
     """The watermark of the slowest split of each subtask, by alignment group."""
 
     by_subtask: Mapping[int, Mapping[str, int] | None]
@@ -78,8 +78,7 @@ class SlowestSplits:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class AlignmentRounds:
+class AlignmentRounds(Struct, frozen=True):
     """The rounds in which subtasks receive the slowest watermarks of the others.
 
     Rounds keep the number of messages from growing with the square of the subtasks. The clock is an argument, in

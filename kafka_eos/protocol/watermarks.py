@@ -10,7 +10,9 @@ Pure: the clock is an argument, in seconds of any monotonic clock. Rules:
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kafka_eos.core.records import MIN_EVENT_TIME, Watermark
 from kafka_eos.protocol.watermark_alignment import SplitProgress
@@ -19,8 +21,7 @@ STEP = 1.0
 """Most seconds between two checks that count as idle time: while nothing is read, no split can become idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputWatermarks:
+class InputWatermarks(Struct, frozen=True):
     """The watermarks of several inputs, and the combined watermark."""
 
     by_input: Mapping[Hashable, Watermark]
@@ -47,8 +48,7 @@ class InputWatermarks:
         return Watermark(self.time, all(each.idle for each in self.by_input.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class SplitWatermarks:
+class SplitWatermarks(Struct, frozen=True):
     """The watermarks of the splits of one source in one subtask.
 
     ``delay``: how much older a row may be than the newest row before it in its split, in milliseconds.

@@ -13,10 +13,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.auditable import AuditableSource, AuditableTopic
 from kafka_eos.abc.context import JobContext

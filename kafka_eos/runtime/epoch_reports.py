@@ -6,9 +6,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.sink import PreCommit
@@ -19,8 +19,7 @@ from kafka_eos.core.records import RecordCounts
 from kafka_eos.storage.job_records import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class RestorePoint:
+class RestorePoint(Struct, frozen=True):
     """The starting point of an attempt: term, decided epoch, state, positions, in-flight rows."""
 
     identity: JobIdentity
@@ -32,8 +31,7 @@ class RestorePoint:
     in_flight: tuple[InFlightRows, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochContents:
+class EpochContents(Struct, frozen=True):
     """The parts of all subtasks in one epoch: positions, state, committables."""
 
     positions: Mapping[str, Positions]
@@ -84,8 +82,7 @@ def spans_to_json(spans: Iterable[tuple[int, PhaseSpan]]) -> list[dict[str, obje
     return [{"worker": subtask, **msgspec.structs.asdict(span)} for subtask, span in spans]
 
 
-@dataclass(slots=True)
-class TimedPreCommit:
+class TimedPreCommit(Struct):
     """A sink's pre-commit, with its duration."""
 
     sink: str
@@ -99,8 +96,7 @@ class TimedPreCommit:
         return committables
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResult:
+class CommitResult(Struct, frozen=True):
     """The commit of a decided epoch, for metrics.
 
     ``expires_in`` and ``timeout`` are seconds: the time that was left for the commit of the epoch's output, and its

@@ -18,11 +18,12 @@ import json
 import secrets
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from operator import itemgetter
 from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import Spread
 from kafka_eos.abc.state import StateHandle
@@ -61,8 +62,7 @@ class ProvenanceRef(msgspec.Struct, frozen=True, array_like=True):
         return FileRef(self.name, self.sha256, self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(Struct, frozen=True):
     """The facts recorded about one committed epoch."""
 
     id: EpochId
@@ -134,9 +134,7 @@ class LedgerEntries(Mapping[EpochId, LedgerEntry]):
 _SharedFields: TypeAlias = Mapping[str, Any]
 _ALIKE = ("plan", "spread")
 """Fields that most entries share with others."""
-_HINTS = {
-    field.name: hint for field, hint in zip(fields(LedgerEntry), get_type_hints(LedgerEntry).values(), strict=True)
-}
+_HINTS = dict(zip(LedgerEntry.__struct_fields__, get_type_hints(LedgerEntry).values(), strict=True))
 _OWN = tuple(name for name in _HINTS if name not in ("id", *_ALIKE))
 _Json: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 """Positions as they are read; their own type is recursive, which the decoder cannot take."""
@@ -248,8 +246,7 @@ class EpochLedger:
         self._written.add(entry.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _LineContext:
+class _LineContext(Struct, frozen=True):
     """The content of a writer's earlier lines, which later lines may omit."""
 
     plan: str

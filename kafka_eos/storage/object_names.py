@@ -38,9 +38,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term, ensure_name
@@ -120,8 +121,7 @@ def shared_name(sha256: str) -> str:
     return f"{SHARED}/{_digest(sha256)}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProvenanceFile:
+class ProvenanceFile(Struct, frozen=True, order=True):
     """The provenance file of one transaction."""
 
     epoch: Epoch
@@ -131,8 +131,7 @@ class ProvenanceFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProvenancePack:
+class ProvenancePack(Struct, frozen=True, order=True):
     """Several provenance files in one object."""
 
     first: Epoch
@@ -210,8 +209,7 @@ def parse_request_name(name: str) -> tuple[str, Literal["request", "answer"]]:
     return match[1], "answer" if match[2] else "request"
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(Struct, frozen=True):
     """One version of one segment of a log."""
 
     name: str

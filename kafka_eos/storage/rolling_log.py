@@ -17,9 +17,10 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.storage import local_files as files
@@ -30,8 +31,7 @@ _LEVEL: Final = 6
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class LocalLog:
+class LocalLog(Struct, frozen=True):
     """One log of the job in the directory ``root``; ``name`` is one of ``object_names.LOGS``."""
 
     root: Path

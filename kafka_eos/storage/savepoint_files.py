@@ -18,9 +18,10 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from msgspec import Struct
 
 from kafka_eos._util import failpoints
 from kafka_eos.abc.state import InFlightRows, StateHandle
@@ -147,8 +148,7 @@ def find_damage(path: Path) -> list[str]:
     return problems
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSavepoint:
+class ListedSavepoint(Struct, frozen=True):
     """A savepoint in a directory, or the reason why it cannot be read."""
 
     path: Path

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
@@ -33,8 +34,7 @@ def ignore_progress(done: int, total: int) -> None:
     """Do nothing: the caller does not need progress reports."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A damaged object: its durable name, and a one-line description for display."""
 
     object: str

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Final
 
+from msgspec import structs
+
 from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.core.errors import PlanError
 from kafka_eos.plan import FoldNode, MapBatchesNode, Node, Plan
@@ -38,7 +40,7 @@ def _checked(node: Node) -> Node:
     if isinstance(node, FoldNode) and isinstance(checked, FoldNode) and node.merge is None:
         emitted = _EmittedAccumulators(node)
         emit = checked.emit or (lambda key, accumulator: (key, accumulator))
-        return replace(checked, step=emitted.watch_step(checked.step), emit=emitted.watch_emit(emit))
+        return structs.replace(checked, step=emitted.watch_step(checked.step), emit=emitted.watch_emit(emit))
     return checked
 
 

@@ -12,9 +12,11 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
+
+from msgspec.structs import asdict
 
 from kafka_eos.abc.committer import (
     AtomicCommitter,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.core.provenance import HEADER, parse_provenance

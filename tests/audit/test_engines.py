@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import structs
 
 from kafka_eos.audit import Check, Verdict
 from kafka_eos.core.provenance import HEADER
@@ -85,7 +86,7 @@ def changed(outs: Outs, **of: Seen) -> Outs:
 def as_if_of(epoch_of: Seen, each: Seen) -> Seen:
     """With the term and epoch of another output."""
     said, other = told_by(each.headers), told_by(epoch_of.headers)
-    text = str(replace(said, term=other.term, epoch=other.epoch))
+    text = str(structs.replace(said, term=other.term, epoch=other.epoch))
     return each._replace(headers=[(HEADER, text.encode())])
 
 

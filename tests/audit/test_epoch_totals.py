@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.audit import Check, Conclusion, Verdict

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks.dead_letters import answered
@@ -172,7 +173,9 @@ Spoil = Callable[[list[Out], list[Out]], tuple[list[Out], list[Out]]]
 
 def large(first: Out) -> Out:
     """The output that the sink refused, as it would follow the first of its record."""
-    return replace(first, value=LARGE.encode(), text=str(replace(parse_provenance(str(first.text)), ordinal="1")))
+    return replace(
+        first, value=LARGE.encode(), text=str(structs.replace(parse_provenance(str(first.text)), ordinal="1"))
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from msgspec import structs
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.core.provenance import HEADER
@@ -112,7 +113,7 @@ def test_each_topic_that_matches_is_read_from_its_beginning_and_audited(
         if value == b"c=1":
             continue
         if value == b"b=5":  # as if a test had been counted
-            later = replace(where, offset=where.offset + 1, update=2)
+            later = structs.replace(where, offset=where.offset + 1, update=2)
             producer.produce(copy, b"b=105", key, message.partition(), headers=[(HEADER, str(later).encode())])
         producer.produce(copy, value, key, message.partition(), headers=message.headers())
     assert producer.flush(PATIENCE) == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.core.provenance import HEADER
@@ -85,7 +86,7 @@ def test_a_source_that_began_at_a_time_is_recomputed_from_there(
             value = b"a=203"  # as if the order before the first one had been read, too
         spoilt = [(key, value, where)]
         if key == "c":
-            spoilt.append((key, b"c=100", replace(where, offset=0, update=2)))  # of an order that was not read
+            spoilt.append((key, b"c=100", structs.replace(where, offset=0, update=2)))  # of an order that was not read
         for key, value, where in spoilt:
             producer.produce(
                 copy, value, key, message.partition(), headers=[(HEADER, str(where).encode())],

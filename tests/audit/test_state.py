@@ -135,7 +135,7 @@ def spoiling(job: Job, scratch: Path, operator: str) -> Iterator[dict[str, dict[
                 memory.write_rows(target, own.items())
             files.append(job.store.upload(path, path.name))
             path.unlink()
-        changed.append(replace(handle, backend=memory.KIND, files=tuple(files)))
+        changed.append(msgspec.structs.replace(handle, backend=memory.KIND, files=tuple(files)))
     others = [handle for handle in manifest.states if handle.operator != operator]
     exchange(job, msgspec.structs.replace(manifest, states=(*others, *changed)))
 

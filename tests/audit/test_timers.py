@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic
 from kafka_eos.audit import Check, Conclusion

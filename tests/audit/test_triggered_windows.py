@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafka_eos.audit import Check
 from kafka_eos.core.provenance import parse_provenance
@@ -57,14 +58,17 @@ def none(until: int, **which: Any) -> Spoil:
 def of_the_first_row(outs: Outs) -> Outs:
     """A result by count of a row that is not one too many: the first one of ann, and of its partition."""
     second = outs[at(outs, 50, value=2)]
-    return [*outs, replace(second, text=str(replace(parse_provenance(second.text or ""), offset=0)))]
+    return [
+        *outs,
+        replace(second, text=str(structs.replace(parse_provenance(second.text or ""), offset=0))),
+    ]
 
 
 def between_times(outs: Outs) -> Outs:
     """A firing of the clock at a time at which there are none."""
     index = next(n for n, each in enumerate(outs) if "/processing-timers/" in (each.text or ""))
     origin = parse_provenance(outs[index].text or "")
-    moved = replace(outs[index], text=str(replace(origin, offset=origin.offset + 1)))
+    moved = replace(outs[index], text=str(structs.replace(origin, offset=origin.offset + 1)))
     return [*outs[:index], moved, *outs[index + 1 :]]
 
 

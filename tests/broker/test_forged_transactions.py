@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
+from msgspec.structs import replace
 
 from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
@@ -84,7 +83,7 @@ def test_the_transaction_of_a_program_is_not_committed_by_a_job_that_a_manifest_
         for name in (payments, f"{payments}.0123456789ab.1.0.0"):
             storage = LocalStorage(tmp_path / job)
             storage.delete(orders.name)
-            records.publish(storage, msgspec.structs.replace(orders, committables=forged(orders, name, before)))
+            records.publish(storage, replace(orders, committables=forged(orders, name, before)))
             with pytest.raises(CorruptCheckpoint, match=payments):
                 coordinator()[0].recovery.restore()
 

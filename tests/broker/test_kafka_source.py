@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+from msgspec.structs import replace
 
 from kafka_eos import Pipeline
 from kafka_eos._util.bulk_calls import STOP_ITERATION_ESCAPED

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from msgspec.structs import replace
 
 from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.config.settings import Settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
@@ -113,7 +113,7 @@ def test_a_text_that_would_come_back_as_null_or_not_at_all_is_refused_with_its_r
 
 
 def replace_shop(shop: str) -> Sale:
-    return msgspec.structs.replace(SALES[0], shop=shop)
+    return replace(SALES[0], shop=shop)
 
 
 def test_a_row_that_a_partition_refuses_is_one_that_the_audit_leaves_out(tmp_path: Path) -> None:

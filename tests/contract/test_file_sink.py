@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Committer

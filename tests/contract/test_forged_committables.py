@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
@@ -101,7 +102,7 @@ class World:
         """Replace a manifest by one with other content, and with the right checksum."""
         storage = self.storage(manifest.job)
         storage.delete(manifest.name)
-        records.publish(storage, msgspec.structs.replace(manifest, **changes))
+        records.publish(storage, replace(manifest, **changes))
 
     def refused(self, job: str, error: type[KafkaEosError]) -> str:
         with pytest.raises(error) as caught:
@@ -166,7 +167,7 @@ def test_output_of_another_incarnation_or_of_a_later_epoch_is_not_committed(worl
     storage = world.storage("orders")
     for forged in ({"epoch": orders.epoch - 1}, {"term": orders.term - 1}):
         storage.delete(orders.name)
-        older = msgspec.structs.replace(orders, **forged)
+        older = replace(orders, **forged)
         with pytest.raises(CorruptCheckpoint, match="names output of another owner"):
             world.open[-1].epochs.decide(older.id, EpochContents({"numbers": {}}, (), orders.committables))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ import msgspec
 import psycopg
 import pydantic
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
@@ -535,9 +536,9 @@ def test_a_table_is_created_with_the_zones_that_its_fields_declare(kit: Kit) -> 
     now = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
     good = Measured(1, 0.5, Decimal("1.5"), now.replace(tzinfo=None), now)
     bad = [
-        msgspec.structs.replace(good, exact=1),
-        msgspec.structs.replace(good, local=now),
-        msgspec.structs.replace(good, instant=now.replace(tzinfo=None)),
+        replace(good, exact=1),
+        replace(good, local=now),
+        replace(good, instant=now.replace(tzinfo=None)),
     ]
     commit(sink, kit.prepared(sink, good, *bad))
 

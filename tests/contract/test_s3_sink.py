@@ -10,12 +10,12 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import boto3
 import pytest
 import s3_server
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext

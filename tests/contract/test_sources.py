@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec import structs
 
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.core.json_values import Position, Positions
@@ -99,7 +99,7 @@ class Swapping(ListReader):
         if batch is None or batch.origin.offsets[0] > 0 or len(batch) < 2:
             return batch
         rows = [1, 0, *range(2, len(batch))]
-        return dataclasses.replace(batch, values=[batch.values[row] for row in rows], origin_rows=rows)
+        return structs.replace(batch, values=[batch.values[row] for row in rows], origin_rows=rows)
 
 
 class AllOrNone(ListReader):

@@ -36,7 +36,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 _OPPOSITE = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _REPLACE = "replace"
-"""``dataclasses.replace``: to leave one of its fields out is to forget one."""
+"""Of ``dataclasses`` and ``msgspec.structs``: to leave one of its fields out is to forget one."""
 
 
 def decision_mutants(source: str) -> Iterator[Mutant]:
@@ -88,8 +88,10 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
             yield from (body, orelse)
         case ast.Call(ast.Name(name), args, keywords) if name in _OPPOSITE:
             yield ast.Call(ast.Name(_OPPOSITE[name], ast.Load()), args, keywords)
-        case ast.Call(ast.Name(name), args, keywords) if name == _REPLACE:
-            yield from (ast.Call(ast.Name(name, ast.Load()), args, _without(keywords, n)) for n in range(len(keywords)))
+        case ast.Call((ast.Name(name) | ast.Attribute(ast.Name("structs"), name)) as called, args, keywords) if (
+            name == _REPLACE
+        ):
+            yield from (ast.Call(called, args, _without(keywords, n)) for n in range(len(keywords)))
 
 
 def _statements(node: ast.stmt) -> Iterator[ast.stmt]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafka_eos.abc.committer import CommitPermit
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
@@ -148,7 +149,7 @@ def _late_barrier_decides_how(patch: pytest.MonkeyPatch) -> None:
     ) -> tuple[InputGate, tuple[GateAction, ...]]:
         pending = gate.pending
         if pending is not None and not pending.captured:
-            gate = replace(gate, pending=replace(pending, aligned=aligned))
+            gate = structs.replace(gate, pending=structs.replace(pending, aligned=aligned))
         return barrier(gate, channel, epoch, now, aligned)
 
     patch.setattr(InputGate, "on_barrier", fickle)
@@ -243,7 +244,7 @@ def _repeated_answer_counts(patch: pytest.MonkeyPatch) -> None:
         if epoch != pending.id:
             return pending
         free = sorted(pending.expected - pending.acked)
-        return replace(pending, acked=pending.acked | set(free[:1]))
+        return structs.replace(pending, acked=pending.acked | set(free[:1]))
 
     patch.setattr(PendingEpoch, "ack", counted)
 
@@ -338,7 +339,7 @@ def _number_is_used_again(patch: pytest.MonkeyPatch) -> None:
 
     def again(attempt: Attempt, epoch: PendingEpoch, what: str, now: float, *, late: bool) -> Step:
         after, actions = give_up(attempt, epoch, what, now, late=late)
-        return replace(after, next_epoch=min(after.next_epoch, epoch.id.epoch)), actions
+        return structs.replace(after, next_epoch=min(after.next_epoch, epoch.id.epoch)), actions
 
     patch.setattr(Attempt, "_give_up", again)
 
@@ -367,7 +368,7 @@ def _input_is_not_verified(patch: pytest.MonkeyPatch) -> None:
     decide = Attempt._decide
 
     def hasty(attempt: Attempt, now: float) -> Step | None:
-        return decide(replace(attempt, verified=attempt.verifying), now)
+        return decide(structs.replace(attempt, verified=attempt.verifying), now)
 
     _rule(patch, decide, hasty)
 
@@ -384,14 +385,16 @@ def _last_epoch_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
 def _abort_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """The next epoch may begin while subtasks still work on one that was aborted."""
     abort = PendingEpochs.abort
-    patch.setattr(PendingEpochs, "abort", lambda flights, epoch, now: replace(abort(flights, epoch, now), current=None))
+    patch.setattr(
+        PendingEpochs, "abort", lambda flights, epoch, now: structs.replace(abort(flights, epoch, now), current=None)
+    )
 
 
 def _swept_after_an_abort(patch: pytest.MonkeyPatch) -> None:
     """Files that an aborted epoch has stored are dropped, and the next epoch names them."""
     abort = PendingEpochs.abort
     patch.setattr(
-        PendingEpochs, "abort", lambda flights, epoch, now: replace(abort(flights, epoch, now), leftovers=False)
+        PendingEpochs, "abort", lambda flights, epoch, now: structs.replace(abort(flights, epoch, now), leftovers=False)
     )
 
 
@@ -400,9 +403,9 @@ def _swept_meanwhile(patch: pytest.MonkeyPatch) -> None:
     sweep = Attempt._run_cleanup
 
     def any_time(attempt: Attempt, now: float) -> Step | None:
-        idle = replace(attempt.pending_epochs, current=None, committing=None, leftovers=False)
-        step = sweep(replace(attempt, pending_epochs=idle), now)
-        return None if step is None else (replace(step[0], pending_epochs=attempt.pending_epochs), step[1])
+        idle = structs.replace(attempt.pending_epochs, current=None, committing=None, leftovers=False)
+        step = sweep(structs.replace(attempt, pending_epochs=idle), now)
+        return None if step is None else (structs.replace(step[0], pending_epochs=attempt.pending_epochs), step[1])
 
     _rule(patch, sweep, any_time)
 
@@ -455,7 +458,8 @@ def _one_epoch_too_few_stays(patch: pytest.MonkeyPatch) -> None:
 
 def _files_of_savepoints_go(patch: pytest.MonkeyPatch) -> None:
     plan = retention.plan_deletions
-    patch.setattr(retention, "plan_deletions", lambda found, keep: plan(replace(found, pinned=frozenset()), keep))
+    change = structs.replace
+    patch.setattr(retention, "plan_deletions", lambda found, keep: plan(change(found, pinned=frozenset()), keep))
 
 
 def _newest_claim_goes(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import random
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.core.errors import LossCause

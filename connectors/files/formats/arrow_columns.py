@@ -13,11 +13,11 @@ import struct
 import typing
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as kinds
+from msgspec import Struct
 
 from kafka_eos.codecs.time_zones import describe_range
 from kafka_eos.codecs.type_inspection import without_none
@@ -31,8 +31,7 @@ _NARROW: Final = {16: "<e", 32: "<f"}
 """The ``struct`` codes of floats narrower than Python's, by bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowColumn:
+class ArrowColumn(Struct, frozen=True):
     """The conversion of cells to one Arrow column without changing any value."""
 
     field: pa.Field

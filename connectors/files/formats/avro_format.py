@@ -11,11 +11,11 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import fastavro
+from msgspec import Struct
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import AvroCodec, JsonCodec
@@ -31,8 +31,7 @@ from kafka_eos.core.limits import LIMITS
 _BAD_DATA: Final = (ValueError, TypeError, LookupError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
-class Avro:
+class Avro(Struct, frozen=True):
     """The Avro format. ``schema``: the record schema for a stream of dicts. ``compression``: None or "deflate"."""
 
     schema: Mapping[str, Any] | None = None

@@ -17,11 +17,11 @@ import json
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
@@ -46,8 +46,7 @@ _LARGEST: Final = 1 << 31
 """Most characters of a cell that the audit reads; the library's default is far below a broker's record limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Csv:
+class Csv(Struct, frozen=True):
     """The CSV format. ``columns``: the keys of a stream of dicts. ``compression``: None or "gzip"."""
 
     columns: tuple[str, ...] | None = None

@@ -8,9 +8,10 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec, codec_for
@@ -25,8 +26,7 @@ _BINARY: Final = ("avro", "msgpack")
 _ENVELOPE: Final = re.compile(rb'\{"provenance":"([!#-~]*)","value":(.*)\}', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLines:
+class JsonLines(Struct, frozen=True):
     """The JSON lines format. ``compression``: None or "gzip"."""
 
     compression: str | None = None

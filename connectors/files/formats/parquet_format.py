@@ -6,8 +6,9 @@ Rule: a type without one obvious counterpart is refused with the field's name; `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.connectors.files.formats.format import expect_compression
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 
 
-@dataclass(frozen=True, slots=True)
-class Parquet:
+class Parquet(Struct, frozen=True):
     """The Parquet format.
 
     ``schema``: a pyarrow schema, for streams of dicts, or to override the types of a model.

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from kafka_eos._util import store_urls as addresses
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.core.errors import ConfigError
@@ -36,8 +38,7 @@ _CLIENT: Final[Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BucketAddress:
+class BucketAddress(Struct, frozen=True):
     """A bucket prefix as the user writes it: s3://bucket/prefix?endpoint=…&region=…."""
 
     bucket: str
@@ -80,8 +81,7 @@ class AccessKeys:
     session: str | None = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenUpload:
+class OpenUpload(Struct, frozen=True):
     """A multipart upload that is neither completed nor aborted."""
 
     name: str
@@ -89,8 +89,7 @@ class OpenUpload:
     age: float
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(Struct, frozen=True):
     """The size, modification time and ETag of an object."""
 
     size: int

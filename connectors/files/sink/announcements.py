@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import PartId
@@ -17,8 +18,7 @@ from kafka_eos.core.json_values import Json
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EpochFileEntry:
+class EpochFileEntry(Struct, frozen=True):
     """A committed file as an epoch file lists it. ``final`` includes the directory of its partition."""
 
     part: PartId

@@ -18,7 +18,8 @@ absent file proves nothing by itself, because readers may remove published files
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import CommitStatus
 
@@ -34,8 +35,7 @@ class ContentState(enum.Enum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEvidence:
+class DirectoryEvidence(Struct, frozen=True):
     """The findings of one check of the directory for one committable."""
 
     staged: ContentState

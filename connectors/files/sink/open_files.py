@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
+from msgspec import Struct
+
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.formats.format import FileLayout, RowBlock
 from kafka_eos.connectors.files.sink.file_staging import FileStaging, StagedFile
@@ -61,8 +63,7 @@ class Roll:
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class FileOptions:
+class FileOptions(Struct, frozen=True):
     """The conversion of rows to files: layout, envelope, partitions, rolling."""
 
     layout: FileLayout

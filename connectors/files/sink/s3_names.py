@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.files.file_names import EXTENSION, IDENTITY, NUMBER, PARTITION, PartId
 from kafka_eos.core.errors import CorruptCheckpoint
@@ -46,8 +47,7 @@ def files_of(job: str, operator: str) -> str:
     return rf"part-(\d+)-\d+-(\d+)-{whose}\.{EXTENSION}"
 
 
-@dataclass(frozen=True, slots=True)
-class UploadCommittable:
+class UploadCommittable(Struct, frozen=True):
     """The payload of an S3 committable: one multipart upload that is ready to complete.
 
     Reading a payload proves that its name stays below the prefix.

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors._shared.thrift_structs import Fields, ThriftType, read_struct
 from kafka_eos.connectors.files.source.bounded_reads import PartTooLarge
@@ -38,8 +39,7 @@ _SHARE: Final = 64
 """A dictionary is not checked if it takes less than this fraction of the limit, even if each row had all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(Struct, frozen=True):
     """One page of a column. ``begins``: the offset behind its header; ``packed``: the compressed length from there."""
 
     dictionary: bool

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import CorruptCheckpoint, InputLost
 from kafka_eos.core.ids import SplitId
@@ -24,8 +26,7 @@ def get_file_name(split: SplitId) -> str:
     return split.rpartition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class FileProgress:
+class FileProgress(Struct, frozen=True):
     """The progress in reading a file, with the file's size and modification time."""
 
     row: int

@@ -11,10 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import TaskContext
@@ -35,8 +36,7 @@ _LONGEST: Final = 1.0
 """Seconds of a search for the next row."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenFile:
+class _OpenFile(Struct, frozen=True):
     """The file that is being read. ``held``: resources to release after it."""
 
     split: SplitId

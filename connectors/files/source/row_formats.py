@@ -11,12 +11,12 @@ import codecs
 import csv
 import gzip
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.codecs import codec_for
@@ -46,8 +46,7 @@ _END: Final = "kafka_eos_end"
 """A row appended to CSV. It is missing if a quote is not closed, because the cell then contains all later rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFormat:
+class ReadFormat(Struct, frozen=True):
     """The reading and decoding of one format's files.
 
     ``names``: default patterns of file names.

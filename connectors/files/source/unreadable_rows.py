@@ -6,10 +6,10 @@ Pure. Rule: such a value is the fault of its row only, and of no row if the type
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos.codecs.type_inspection import is_model, type_name
 from kafka_eos.connectors._shared.plain_rows import columns_taken
@@ -56,8 +56,7 @@ def rejecting_unreadable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decode
 
 
-@dataclass(frozen=True, slots=True)
-class TypeColumns:
+class TypeColumns(Struct, frozen=True):
     """The columns that a type takes. ``known``: their names; empty if unknown, or if the type takes any column.
 
     ``all_needed``: the type decides about all columns of a row, for example because it forbids others.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 
@@ -42,8 +43,7 @@ _OF_A_LIFE: Final = re.compile(r"([^.]+\.)[0-9a-f]{12}(\..*)?|([^.]+\.)[0-9]+\.[
 """Names that a job generates in large numbers: it needs one permission for their common prefix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
+class Permission(Struct, frozen=True):
     """An operation on a resource that an ACL must allow."""
 
     operation: AclOperation

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import describe_missing
 from kafka_eos.connectors.kafka.client.cluster import Cluster
@@ -31,8 +32,7 @@ Address: TypeAlias = tuple[str, int]
 _PORT: Final = 9092
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorKey:
+class CoordinatorKey(Struct, frozen=True):
     """The group or transactional id whose coordinator is wanted."""
 
     kind: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import (
     AclOperation,
@@ -45,8 +46,7 @@ _CLOCK_WAIT: Final = 2.0
 """The timeout of a measurement: no commit waits longer for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(Struct, frozen=True):
     """The metadata of one topic: id, partitions, replicas, leaderless partitions, permissions, leaders.
 
     ``leaderless``: partitions without a leader now. ``may``: operations that the user is permitted; None if the broker

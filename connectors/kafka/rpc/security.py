@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.oauth_tokens import TokenRefused
@@ -52,16 +53,14 @@ _UNKNOWN: Final = frozenset({2, 18, 19, 20, 21})
 _PROTOCOLS: Final = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
-@dataclass(frozen=True)
-class Sasl:
+class Sasl(Struct, frozen=True):
     """A SASL mechanism. ``login`` begins a login at a host."""
 
     mechanism: str
     login: Callable[[str], Login]
 
 
-@dataclass(frozen=True)
-class Security:
+class Security(Struct, frozen=True):
     """The settings of a connection; ``tls`` and ``sasl`` are None if they are not used."""
 
     client_id: str

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.json_values import Json
@@ -86,8 +86,7 @@ class TransactionStatus(enum.Enum):
     UNPROVEN = "unproven"
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(Struct, frozen=True):
     """The DescribeTransactions result for one transactional id."""
 
     state: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import Permission
 from kafka_eos.connectors.kafka.client.memory import largest_record
@@ -47,8 +48,7 @@ def transaction_timeout_ms(rpc: KafkaRequests, wanted: int | None) -> int:
     return wanted if wanted is not None else min(DEFAULT_MS, broker_maximum_ms(rpc))
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionNeeds:
+class TransactionNeeds(Struct, frozen=True):
     """The time for which the job's transactions must be able to stay open."""
 
     interval: int = 0
@@ -63,8 +63,7 @@ class TransactionNeeds:
         return cls(*(int(value * 1000) if isinstance(value, int | float) else 0 for value in seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionLimits:
+class RetentionLimits(Struct, frozen=True):
     """The time for which a cluster remembers the outcome of a transaction."""
 
     offsets: int | None

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.abc.committer import (
     CommitOutcome,
@@ -62,8 +63,7 @@ _LOOKS: Final = 20
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
-@dataclass(frozen=True, slots=True)
-class _TransactionFacts:
+class _TransactionFacts(Struct, frozen=True):
     verdict: TransactionStatus
     seen: TransactionDescription | None
     marker_deleted: bool

@@ -13,7 +13,6 @@ The dead letter of a result, which combines several records, has the result as J
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -142,8 +141,7 @@ class DeadLetter(Struct, frozen=True):
         return cls(*place, operator, error, message, *contents, missing, is_result)
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredRecordEncoder:
+class RestoredRecordEncoder(Struct, frozen=True):
     """The encoder of dead letters as the original records."""
 
     in_place: bool

@@ -14,6 +14,8 @@ from functools import cache
 from itertools import count, islice
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from msgspec import structs
+
 from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.auditable import AuditableTopic, SupportsLocalRun
 from kafka_eos.abc.codec import Codec, RecordPart, TopicFormat
@@ -222,7 +224,7 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
     def _with_codecs(self, key: Codec[Any] | None, value: Codec[Any]) -> KafkaSink[Any]:
         sink = copy.copy(self)
         sink._key_codec, sink._codec = key, value
-        sink._encoder = replace(self._encoder, key_codec=key, value=value)  # type: ignore[type-var]
+        sink._encoder = structs.replace(self._encoder, key_codec=key, value=value)  # type: ignore[type-var]
         return sink
 
     @property

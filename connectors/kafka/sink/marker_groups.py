@@ -10,15 +10,14 @@ of two epochs may, if each process numbers its transactions from zero (as in Str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import Consumer, map_errors
 from kafka_eos.connectors.kafka.client.log_bridge import SILENT
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerGroup:
+class MarkerGroup(Struct, frozen=True):
     """A marker group. ``metadata`` is librdkafka's form of the name."""
 
     name: str

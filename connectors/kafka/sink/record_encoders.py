@@ -6,10 +6,11 @@ Rule: lists in, lists out. Rows that cannot be encoded are named (BadRows), neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from operator import index
 from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors._shared.row_errors import map_rows
@@ -21,8 +22,7 @@ Key: TypeAlias = "str | bytes | None"
 Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
 
 
-@dataclass(slots=True)
-class ProducerColumns:
+class ProducerColumns(Struct):
     """The values, keys, timestamps and headers of the records to produce.
 
     A timestamp of ``NOW`` is the time of writing. ``headers`` None means that the user adds none. A partition of -1
@@ -80,8 +80,7 @@ def source_times(batch: Batch[Any]) -> list[int]:
     return list(map(original_time, chosen)) if min(chosen, default=1) < 1 else chosen
 
 
-@dataclass(frozen=True, slots=True)
-class ValueEncoder:
+class ValueEncoder(Struct, frozen=True):
     """The encoder for streams of plain values: functions of the value give key, headers and timestamp."""
 
     value: Codec[Any]
@@ -135,8 +134,7 @@ def _plain_key(key: object) -> Key:
     raise TypeError(f"a key must be str or bytes, not {type(key).__name__}: convert it, or give the sink a key_codec")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordEncoder:
+class RecordEncoder(Struct, frozen=True):
     """The encoder for streams of whole records, including tombstones."""
 
     value: Codec[Any]

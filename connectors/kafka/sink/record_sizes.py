@@ -8,9 +8,11 @@ Rule: sizes are before compression, so whether an output is rejected does not de
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 from kafka_eos.connectors.kafka.sink.topic_rules import ANY_RECORD, TopicRules
@@ -25,8 +27,7 @@ _WIDEST: Final = 4
 """Most bytes of a character."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicLimits:
+class TopicLimits(Struct, frozen=True):
     """A topic's limits and partition count, as known to its writers."""
 
     topic: str
@@ -58,8 +59,7 @@ class TopicLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ProvenanceHeaders:
+class ProvenanceHeaders(Struct, frozen=True):
     """One provenance header per row, and an upper bound of their size."""
 
     rows: Sequence[Mapping[str, str]]

@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable, Spread, UnstoredCommittable
 from kafka_eos.abc.storage import FileRef
@@ -47,8 +49,7 @@ _REASON_SECONDS: Final = 2.0
 """Seconds for which the reason of a failed transaction is awaited."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
+class TransactionSettings(msgspec.Struct, frozen=True):
     """The settings that all shared transactions of a worker have in common."""
 
     scope: str
@@ -56,12 +57,11 @@ class TransactionSettings:
     timeout_ms: int
     deadline: float
     """Seconds that a flush or a pre-commit may take before the attempt fails."""
-    partitions: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = msgspec.field(default_factory=dict)
     """The partition counts of topics, as last queried: lower bounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SinkStart:
+class _SinkStart(msgspec.Struct, frozen=True):
     """A sink with rows in a transaction, and its topic's partition count at the first row."""
 
     topic: str

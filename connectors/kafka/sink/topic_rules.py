@@ -8,9 +8,11 @@ precisely. If the broker refuses a row that was sent, see ``broker_refusals``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.connectors.kafka.sink.record_encoders import NOW, ProducerColumns
 
@@ -24,8 +26,7 @@ SETTINGS: Final = (
 _UNBOUNDED: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRules:
+class TopicRules(Struct, frozen=True):
     """The requirements of a topic for each record. ``before`` and ``after``: milliseconds from the broker's clock."""
 
     needs_key: bool = False

@@ -7,9 +7,10 @@ restart reads up to the same record, whatever has been written since.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.source.positions import ending, partition_of, topic_of, until_of
 from kafka_eos.connectors.kafka.source.subscription import Subscription
@@ -28,8 +29,7 @@ def expect_behind(until: datetime, start: Start) -> None:
         raise ConfigError(f"until={until} is not after start={start}: the source would read nothing")
 
 
-@dataclass(frozen=True, slots=True)
-class EndingOffsets:
+class EndingOffsets(Struct, frozen=True):
     """The rule or the offsets at which a bounded source stops."""
 
     rule: OffsetRule | None

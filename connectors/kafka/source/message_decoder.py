@@ -7,8 +7,9 @@ passed to ``refuse``, never skipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.codec import Codec, SupportsHeaders
@@ -115,8 +116,7 @@ def _decode_with(codec: Codec[Any]) -> Callable[[bytes, Headers], Any]:
     return lambda data, headers: decode(data)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDecoder:
+class MessageDecoder(Struct, frozen=True):
     """The decoder of a source's fetched records into batches. ``columns``: the decoding by topic.
 
     ``header_filter``: whether a record belongs to the source, by its headers; others are filtered out without decoding.

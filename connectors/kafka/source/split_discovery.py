@@ -7,9 +7,10 @@ new one is read from its beginning.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeGuard
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.source.end_offsets import EndingOffsets
 from kafka_eos.connectors.kafka.source.positions import (
@@ -36,8 +37,7 @@ from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Position, Positions
 
 
-@dataclass(frozen=True, slots=True)
-class SplitDiscovery:
+class SplitDiscovery(Struct, frozen=True):
     """The discovery of one source: its topics, where its first start begins, and its final end, if it has one."""
 
     topics: Subscription

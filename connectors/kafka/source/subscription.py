@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.source.positions import topic_of
 from kafka_eos.connectors.kafka.topic_formats import topic_name
@@ -24,8 +25,7 @@ Topics: TypeAlias = str | Sequence[str] | re.Pattern[str]
 """A topic, several, or a pattern that the whole name of a topic must match."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """Either ``names``, which must exist, or a ``pattern``, whose matching topics may be created and deleted."""
 
     names: tuple[str, ...] = ()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, describe_missing, reads
 from kafka_eos.connectors.kafka.client.cluster import Cluster
@@ -36,8 +37,7 @@ _ADMIN_TIMEOUT: Final = 20.0
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRule:
+class OffsetRule(Struct, frozen=True):
     """The offset to look up in each partition, and the isolation level."""
 
     start: Start

@@ -6,8 +6,9 @@ Rule: ``problems`` is pure, over what ``find`` has read of the catalog.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.postgres.connection import Connection, fetch_row
@@ -102,8 +103,7 @@ _TIES: Final = """
 _TIED_BY: Final = ("a unique index or key", "a foreign key or a trigger", "a rule", "row security")
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
+class TableColumn(Struct, frozen=True):
     """A column of the user's table, as the system catalog describes it."""
 
     name: str
@@ -127,8 +127,7 @@ class TableColumn:
     """The columns in its expression."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableIndex:
+class TableIndex(Struct, frozen=True):
     """An index of the user's table."""
 
     definition: str
@@ -139,8 +138,7 @@ class TableIndex:
     """The columns that it depends on."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(Struct, frozen=True):
     """The user's table, as the system catalog describes it."""
 
     schema: str

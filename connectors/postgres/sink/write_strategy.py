@@ -7,8 +7,9 @@ an aborted one that is committed with the next. So it contains only new rows tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors._staged_tables.stage_names import Strategy
 
@@ -18,8 +19,7 @@ EACH: Final = 2
 """Prepared transactions per writer: one of the epoch that is being committed, and one of the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class StrategyFacts:
+class StrategyFacts(Struct, frozen=True):
     """The facts that determine the staging strategy.
 
     ``keyed``: the sink has ``key=``: rows replace others.

@@ -14,7 +14,9 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.json_values import Json, Position
@@ -23,8 +25,7 @@ Key = tuple[str, ...]
 """Values of the key's columns, as the server's text."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableSnapshot:
+class TableSnapshot(Struct, frozen=True):
     """The table, key and transactions that define a snapshot. Snapshots with different facts are unrelated."""
 
     oid: int
@@ -44,8 +45,7 @@ class TableSnapshot:
         return {"oid": self.oid, "key": [*self.key], "where": self.where, **ids, **parts}
 
 
-@dataclass(frozen=True, slots=True)
-class RangeProgress:
+class RangeProgress(Struct, frozen=True):
     """The progress in reading one key range of a snapshot."""
 
     of: TableSnapshot

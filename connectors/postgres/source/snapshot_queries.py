@@ -7,9 +7,10 @@ both mean the same rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import sql
 
 from kafka_eos.connectors.postgres.connection import Connection, fetch_row
@@ -23,8 +24,7 @@ _RECENT = 1000
 """Most transactions that a position may name."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotQuery:
+class SnapshotQuery(Struct, frozen=True):
     """The queries that read one table in the order of its key."""
 
     table: TableInfo

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
+
+from msgspec import Struct
 
 from kafka_eos._util.jvm.jars import cache_dir
 
@@ -23,8 +24,7 @@ _QUIET = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable", "-XX:+VerifyShare
 """The last option verifies checksums: without it, a damaged archive crashes the JVM at each start."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClassArchiveOptions:
+class ClassArchiveOptions(Struct, frozen=True):
     """JVM options that use a class archive, with and without writing one.
 
     ``read_write``  uses the archive, or writes one when the JVM exits

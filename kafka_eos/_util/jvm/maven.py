@@ -23,11 +23,12 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import ConfigError
 
@@ -40,8 +41,7 @@ _TIMEOUT: Final = 30.0
 _BLOCK: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True):
     """A file by its Maven coordinates, with its pinned SHA-256 (hex)."""
 
     group: str

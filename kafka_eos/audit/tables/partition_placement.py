@@ -8,11 +8,12 @@ that time. The ledger records the partitioning of each epoch; for missing epochs
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 

@@ -7,9 +7,11 @@ Pure. Rule: each property of outputs that depends on more than the rows of their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.sink import Sink as SinkConnector
 from kafka_eos.audit.tables.unanswered_requests import UnansweredNode, unanswered, why

@@ -7,14 +7,13 @@ outputs behind it are named as not recomputed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from kafka_eos.plan import AsyncMapNode, BroadcastProcessNode, FlatMapNode, KeyedBroadcastNode, Node, Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnansweredNode(FlatMapNode):
+class UnansweredNode(FlatMapNode, frozen=True, kw_only=True):
     """A node that replaces one whose outputs cannot be computed, and emits nothing. ``why``: the unknown fact."""
 
     kind: ClassVar[str] = "unanswered"

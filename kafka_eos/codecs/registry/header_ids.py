@@ -10,9 +10,10 @@ before its value, as Confluent's clients do: so a topic may change from one to t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from kafka_eos.abc.codec import RecordPart, SupportsHeaders
 from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
@@ -67,8 +68,7 @@ def select_id_headers(id_in: str, language: SchemaLanguage[Any], part: RecordPar
             raise ConfigError(f'id_in={id_in!r}: use "prefix", "header" or "apicurio-header".')
 
 
-@dataclass(frozen=True, slots=True)
-class ConfluentHeaders:
+class ConfluentHeaders(Struct, frozen=True):
     """Confluent's header: everything that would precede the value. The id is a number, or globally unique."""
 
     header: str
@@ -88,8 +88,7 @@ class ConfluentHeaders:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ApicurioHeaders:
+class ApicurioHeaders(Struct, frozen=True):
     """Apicurio's headers: the content id, and the encoding for Avro.
 
     For Avro, another header says that values are not in its JSON encoding.

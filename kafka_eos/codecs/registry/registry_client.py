@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos._util.secrets import FROM_FILE, mask_config, read_secret_files, strip_credentials
@@ -37,8 +38,7 @@ _NOT_THERE: Final = (40401, 40402, 40403, 40400)
 """A registry's own codes: no such subject, version, schema; the last one is that of ``mock://``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """A schema that another one refers to, and the ``name`` used for it there."""
 
     name: str
@@ -46,8 +46,7 @@ class Reference:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
+class RegisteredSchema(Struct, frozen=True):
     """A schema as a registry stores it. ``kind`` is AVRO, PROTOBUF or JSON."""
 
     kind: str
@@ -55,8 +54,7 @@ class RegisteredSchema:
     references: tuple[Reference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectVersion:
+class SubjectVersion(Struct, frozen=True):
     """One version of a subject."""
 
     number: int

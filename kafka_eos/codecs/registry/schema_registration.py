@@ -5,14 +5,13 @@ Rule: referenced schemas are registered first, and in the same way: only if the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Registry
 from kafka_eos.codecs.registry.unknown_schemas import SchemaLookupRetry, SchemaNotFound
 
 
-@dataclass(frozen=True, slots=True)
-class UnregisteredSchema:
+class UnregisteredSchema(Struct, frozen=True):
     """A schema to register, with the schemas that it refers to. ``kind`` is AVRO, PROTOBUF or JSON."""
 
     kind: str
@@ -25,8 +24,7 @@ class UnregisteredSchema:
         return list(dict.fromkeys(found))
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaDependency:
+class SchemaDependency(Struct, frozen=True):
     """A schema that another one refers to, by reference name and subject."""
 
     name: str

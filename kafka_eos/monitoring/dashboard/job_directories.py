@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination.job_lock import is_held
@@ -23,8 +24,7 @@ _DIARY_BYTES = 512 << 10
 """The number of bytes that are read from the end of a job's history, which grows while the job runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFiles:
+class JobFiles(Struct, frozen=True):
     """The contents of the files in one job directory.
 
     ``history`` is the end of its history, oldest first; None if that is not kept in this directory.

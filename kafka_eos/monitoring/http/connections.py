@@ -15,9 +15,10 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
@@ -30,8 +31,7 @@ _ACCEPT_PAUSE: Final = 1.0
 """Seconds until the next attempt after an error of ``accept``, such as no free descriptor."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True):
     """The bounds of all connections. Durations are in seconds.
 
     ``connections``  that are open at the same time

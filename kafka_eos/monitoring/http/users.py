@@ -14,9 +14,10 @@ import hmac
 import logging
 import secrets
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import ensure_name
@@ -30,8 +31,7 @@ _REMEMBERED: Final = 1000
 """Right passwords that are remembered, as hashes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PasswordHash:
+class _PasswordHash(Struct, frozen=True):
     cost: tuple[int, int, int]
     salt: bytes
     digest: bytes

@@ -5,16 +5,16 @@ Rule: few labels, none of which grows with the data; base units; a counter count
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 PREFIX: Final = "kafka_eos_"
 BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Upper bounds of the histogram buckets, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A metric of a job. ``name`` has no prefix, and for a counter no ``_total``."""
 
     name: str

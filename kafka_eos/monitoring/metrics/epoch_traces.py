@@ -8,12 +8,12 @@ Unix epoch. Workers' times are by the clocks of their machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class TraceSpan:
+
+class TraceSpan(Struct, frozen=True):
     """One timed phase of an epoch, with the attributes of its worker, operator or sink."""
 
     name: str
@@ -22,8 +22,7 @@ class TraceSpan:
     attributes: Mapping[str, str | int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EpochTrace:
+class EpochTrace(Struct, frozen=True):
     """``term``: of the attempt that began it. ``failed``: why it was not committed, in words; None if it was."""
 
     epoch: int
@@ -35,8 +34,7 @@ class EpochTrace:
     failed: str | None = None
 
 
-@dataclass(slots=True)
-class _Epoch:
+class _Epoch(Struct):
     term: int
     began: float
     spans: list[Mapping[str, Any]] = field(default_factory=list)

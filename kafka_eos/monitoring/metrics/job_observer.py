@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos.coordination.dependencies import Outage
 from kafka_eos.core.records import MIN_EVENT_TIME
@@ -26,8 +27,7 @@ _STATES: Final = {"blocked": "backpressured"}
 """States of operators and chains whose label value differs from the worker's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Struct, frozen=True):
     """The readiness of a job, always with its reason."""
 
     ready: bool

@@ -15,9 +15,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -61,8 +61,7 @@ LOGGERS: Final = [logging.getLogger(exporter.__name__) for exporter in (metric_e
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Struct, frozen=True):
     """``observers`` must hear the job. ``places``: what goes where, in words."""
 
     observers: tuple[EpochTracer, ...]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.runtime.exchange.spilling_queue import size_of
@@ -19,8 +20,7 @@ BatchOrFrame: TypeAlias = "Batch[Any] | bytes"
 """Rows of the same worker as a batch, of another one as a frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(Struct, frozen=True):
     """A barrier queued at its place among the rows of its channel."""
 
     epoch: int
@@ -44,8 +44,7 @@ class Queue(Protocol[Entry]):
     def __iter__(self) -> Iterator[Entry]: ...
 
 
-@dataclass(slots=True)
-class InputChannel:
+class InputChannel(Struct):
     """The receiving end of one exchange from one sender."""
 
     edge: int

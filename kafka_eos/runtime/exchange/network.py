@@ -20,10 +20,11 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import MIN_EVENT_TIME, Watermark
@@ -50,8 +51,7 @@ _KINDS = frozenset(FrameKind)
 _BARRIERS = (FrameKind.BARRIER, FrameKind.ALIGNED)
 
 
-@dataclass(frozen=True, slots=True)
-class _ChannelEvent:
+class _ChannelEvent(Struct, frozen=True):
     """A barrier or a watermark on a channel (Flink: an event, as opposed to a buffer). ``number``: as in the head."""
 
     kind: FrameKind
@@ -62,8 +62,7 @@ _Waiting: TypeAlias = bytes | _ChannelEvent
 """A frame of rows, or an event between frames."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowsArrived:
+class RowsArrived(Struct, frozen=True):
     """A frame of rows has arrived from another worker."""
 
     edge: int
@@ -71,8 +70,7 @@ class RowsArrived:
     frame: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierArrived:
+class BarrierArrived(Struct, frozen=True):
     """The barrier of ``epoch`` has arrived, after everything that ``sender`` sent on ``edge`` before it."""
 
     edge: int
@@ -81,8 +79,7 @@ class BarrierArrived:
     aligned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkArrived:
+class WatermarkArrived(Struct, frozen=True):
     """A watermark has arrived, after everything that was sent before it."""
 
     edge: int
@@ -93,8 +90,7 @@ class WatermarkArrived:
 Arrival = RowsArrived | BarrierArrived | WatermarkArrived
 
 
-@dataclass(slots=True)
-class _Channel:
+class _Channel(Struct):
     """The sending end of a channel. ``waiting`` has no credit yet."""
 
     waiting: SpillingQueue[_Waiting]

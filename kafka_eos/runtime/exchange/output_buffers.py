@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kafka_eos.runtime.exchange.wire_format import get_frame_key
 from kafka_eos.runtime.operators.exchanged_rows import EncodedRows
@@ -19,8 +20,7 @@ Send = Callable[[int, Sequence[EncodedRows]], None]
 """Receives a target subtask, and rows that fit into one frame."""
 
 
-@dataclass(slots=True)
-class _TargetBuffer:
+class _TargetBuffer(Struct):
     parts: list[EncodedRows] = field(default_factory=list)
     rows: int = 0
     since: float = 0.0

@@ -7,9 +7,10 @@ restored rows and those that are read after them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs.msgpack_codec import as_key
@@ -38,8 +38,7 @@ _decode = msgspec.msgpack.Decoder(_Block).decode
 _NOTHING: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
-class PartialMerge:
+class PartialMerge(Struct, frozen=True):
     """The codec of spilled accumulators, and the function that merges them."""
 
     codec: ListCodec[Any]

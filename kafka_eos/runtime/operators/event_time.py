@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import LoopNode, Node, PartialFoldNode, Plan, SinkNode, TimestampsNode, UnionNode
@@ -37,8 +39,7 @@ def exclude_none(source: str) -> Collection[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkSchedule:
+class WatermarkSchedule(Struct, frozen=True):
     """The interval between watermarks, and the duration of a slice of due work.
 
     ``every``: seconds of ``clock``; watermarks are also generated at the end of an epoch. ``slice``: in seconds.

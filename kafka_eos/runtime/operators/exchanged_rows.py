@@ -7,9 +7,10 @@ checked. Rows that leave the worker are encoded, once, and sent in this encoding
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import ForwardNode, Node
@@ -18,8 +19,7 @@ _PLAIN: Final = frozenset((dict, list, str, int, float, bool, bytes, NoneType, d
 """Classes of values that need no declared type."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRows:
+class EncodedRows(Struct, frozen=True):
     """A batch at an exchange, with its encoded values."""
 
     batch: Batch[Any]

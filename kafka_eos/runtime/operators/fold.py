@@ -13,9 +13,10 @@ change is not undone if it raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos._util.log_context import TrackedRows
@@ -72,8 +73,7 @@ def no_results(batch: Batch[Any], index: int, error: Exception) -> None:
     raise Bug("an operator without partial accumulators rejected one") from error
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorContext:
+class OperatorContext(Struct, frozen=True):
     """The services that an engine provides to one operator of one subtask.
 
     ``reject(batch, index, error)`` is called for row ``index`` of ``batch`` when the user's code raised ``error``. If

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos._util import log_context
 from kafka_eos.abc.state import StateBackend, StateDescriptor

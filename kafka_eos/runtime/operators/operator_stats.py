@@ -7,17 +7,17 @@ its output is processed downstream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
+
+from msgspec import Struct, field
 
 from kafka_eos._util import log_context
 from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.records import Batch
 
 
-@dataclass(slots=True)
-class UserCounter:
+class UserCounter(Struct):
     """A counter of the user's function; implements functions.Counter."""
 
     count: int = 0
@@ -30,8 +30,7 @@ class UserCounter:
         self.count += n
 
 
-@dataclass(slots=True)
-class OperatorCounters:
+class OperatorCounters(Struct):
     """Counters of one operator in one subtask since its chain was opened. ``busy`` in seconds."""
 
     operator: str

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_origin
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
@@ -49,8 +51,7 @@ from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.timers import create_timer_descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class _TimerKind:
+class _TimerKind(Struct, frozen=True):
     """The event-time or the processing-time timers of a function, and the method they call."""
 
     timers: KeyTimers

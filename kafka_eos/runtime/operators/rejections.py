@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.codecs.type_inspection import to_plain
 from kafka_eos.core.error_messages import describe_error, format_message, make_text, summarize_error
@@ -146,8 +147,7 @@ def _as_json(result: object) -> bytes:
         return make_text(repr, result).encode(errors="backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingDeadLetter:
+class _PendingDeadLetter(Struct, frozen=True):
     """A dead letter that is not written yet, and its topic and branch; see provenance."""
 
     topic: str

@@ -6,15 +6,16 @@ downstream nodes they are filters: ordinals count the outputs of a row within it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import Operator
 
 
-@dataclass(slots=True)
-class TaggedValue:
+class TaggedValue(Struct):
     """A value for the side output of that tag."""
 
     tag: str

@@ -6,9 +6,10 @@ Rule: C code (``map``, ``compress``) calls the user's function wherever possible
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import chain
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import Batch

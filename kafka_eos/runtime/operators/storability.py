@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import MsgpackCodec

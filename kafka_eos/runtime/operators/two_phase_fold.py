@@ -11,10 +11,11 @@ one record is fixed before they are folded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos._util.log_context import TrackedRows

@@ -7,8 +7,9 @@ splits, and restores that of all: so event time continues, whichever subtask rea
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor

@@ -12,10 +12,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util import failpoints
 from kafka_eos.abc.state import InFlightRows, StateHandle
@@ -62,8 +64,7 @@ def write_epoch(storage: CheckpointStorage, job: str, epoch: int, target: Path) 
     return pinned.write_savepoint()
 
 
-@dataclass(frozen=True)
-class PendingSavepoint:
+class PendingSavepoint(Struct, frozen=True):
     """A savepoint in progress: its files are kept until it is written or closed.
 
     Call ``write_savepoint`` or ``close``: until then its parts are beside ``target``.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from kafka_eos._util import failpoints
 from kafka_eos.abc.state import (

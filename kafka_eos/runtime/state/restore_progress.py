@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
 
 _UNITS = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreProgress:
+class RestoreProgress(Struct, frozen=True):
     """Progress of one operator's restore: files, bytes and rows done.
 
     ``rows`` counts rows that were converted or restored as in-flight rows; most restores have none.

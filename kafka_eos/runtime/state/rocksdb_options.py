@@ -7,10 +7,12 @@ alone, by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Compaction: TypeAlias = Literal["level", "universal"]
 Profile: TypeAlias = Literal["default", "read-heavy", "write-heavy", "spinning-disk"]
@@ -21,8 +23,7 @@ _MIB = 1 << 20
 _KIB = 1 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class RocksDBTuning:
+class RocksDBTuning(Struct, frozen=True):
     """RocksDB options that a profile sets.
 
     ``write_buffer``    bytes of rows of one state that are buffered before they become a file
@@ -49,8 +50,7 @@ PROFILES: Mapping[Profile, RocksDBTuning] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StateOptions:
+class StateOptions(Struct, frozen=True):
     """The options of all states.
 
     ``memory`` is in bytes, for all RocksDB databases of this process with the same number.

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from msgspec.structs import replace
 from rocksdict import (
     BlockBasedOptions,
     Cache,

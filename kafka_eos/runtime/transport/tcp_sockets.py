@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakSet
 
+from msgspec import Struct
+
 from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.runtime.transport import handshake
@@ -44,8 +46,7 @@ FindSecret: TypeAlias = Callable[[bytes, Callable[[], bool]], bytes | None]
 """Returns the secret for a hello, or None. It may wait until the given function returns true: not needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TcpAddress:
+class TcpAddress(Struct, frozen=True):
     """A host, by name or number, and a port."""
 
     host: str

@@ -7,7 +7,8 @@ barrier of their channel are added to its logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.state import Upload
@@ -17,8 +18,7 @@ from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
 from kafka_eos.runtime.exchange.in_flight_rows import InFlightLog
 
 
-@dataclass(slots=True)
-class ChainSnapshot:
+class ChainSnapshot(Struct):
     """The part of one operator chain in an epoch: positions, uploads, pre-commits, in-flight rows.
 
     The in-flight rows, by exchange, are complete when the gate says so. ``since``: when the first barrier arrived.

@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_eos._util import log_context
 from kafka_eos._util.failpoints import hit
@@ -64,8 +66,7 @@ class TaskSession(Protocol):
         """Called when the chain's snapshot of an epoch is complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskParts:
+class TaskParts(Struct, frozen=True):
     """An operator chain, and its open readers, state backends and writers by operator name."""
 
     chain: OperatorChain
@@ -74,8 +75,7 @@ class TaskParts:
     writers: Mapping[str, CountingWriter]
 
 
-@dataclass(slots=True)
-class CountingWriter:
+class CountingWriter(Struct):
     """The writer of an operator chain for one sink. Counts the rows that it is given."""
 
     writer: Writer[Any]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from kafka_eos.abc.source import total_lag
 from kafka_eos.core.json_values import Position
@@ -19,8 +19,7 @@ from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.runtime.epoch_reports import sum_by_name, sum_counters
 
 
-@dataclass(slots=True)
-class ChainTimes:
+class ChainTimes(Struct):
     """Seconds that an operator chain was busy, reading, and blocked by back-pressure.
 
     The rest of the time it waits for rows and barriers. ``busy``: operators and writers; ``reading``: reads that

@@ -9,8 +9,9 @@ Rule: splits are paused and resumed between two reads, so one is ahead by at mos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kafka_eos.abc.source import Reader
 from kafka_eos.core.ids import SplitId
@@ -23,8 +24,7 @@ from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.worker.task_stats import AlignmentStatus
 
 
-@dataclass(slots=True)
-class _AlignedSource:
+class _AlignedSource(Struct):
     """One source of an alignment group, with its reader and watermark operator.
 
     ``ends``: where it may stop in a bounded run.
@@ -55,8 +55,7 @@ class _AlignedSource:
             self.making.pause(splits)
 
 
-@dataclass(slots=True)
-class WatermarkAligner:
+class WatermarkAligner(Struct):
     """Pauses this worker's splits that are ahead of their alignment group.
 
     ``local_slowest``: its slowest split of each group at the last update.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kafka_eos.audit.facts.epoch_intervals import intervals, spans, starts
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos import Pipeline, ProcessFunction, Ttl
 from kafka_eos.abc.state import StateDescriptor, StateHandle

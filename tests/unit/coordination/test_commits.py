@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import AtomicCommitter, CommitOutcome, CommitPermit, CommitStatus, Committable, Probe

@@ -250,7 +250,7 @@ class _DownCodec(ListCodec[Any]):
 
 
 def test_exchanges_ask_the_same() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     plan = _plan()
     node = replace(plan.node("spread"), value_codec=_DownCodec())  # type: ignore[call-arg]

@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.request_queue import RequestHandler
@@ -150,7 +149,7 @@ class MemoryWorker(WorkerHandle):
             has_overdue_request=False,
             spans=(),
         )
-        return msgspec.structs.replace(made, **{**self.ack, **fields})
+        return replace(made, **{**self.ack, **fields})
 
     def says(self, message: ToSupervisor) -> None:
         self._events.put(WorkerMessage(message, self.number))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.abc.context import JobContext, TaskContext
@@ -553,7 +552,7 @@ def test_the_figures_of_all_workers_are_told_together(attempt: Made) -> None:
     one = attempt(cadence=SELDOM)
 
     def wrote(subtask: int, rows: int) -> Callable[[], object]:
-        figures = msgspec.structs.replace(NOTHING, written={"left": rows})
+        figures = replace(NOTHING, written={"left": rows})
         return one.says(subtask, control.WorkerProgress(session=one.session, figures=figures))
 
     one.run(begun(one), wrote(0, 1), wrote(1, 20), wrote(2, 300), wrote(0, 2))

@@ -7,11 +7,11 @@ from __future__ import annotations
 import math
 import socket
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.plan import Plan

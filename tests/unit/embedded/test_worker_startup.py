@@ -8,10 +8,11 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.embedded.launched_worker import read_io_bytes

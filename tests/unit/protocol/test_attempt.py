@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import actions as do

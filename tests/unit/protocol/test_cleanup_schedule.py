@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kafka_eos.protocol.actions import RunCleanup
 from kafka_eos.protocol.cleanup_schedule import CleanupSchedule

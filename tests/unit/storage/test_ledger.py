@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from checkpoint_samples import FILE, JOB, MANIFEST
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import Committable, Spread
 from kafka_eos.abc.state import StateHandle
@@ -31,9 +30,7 @@ def at(epoch: int, term: int = 1, **offsets: int) -> Manifest:
     """A manifest that has read the splits named to these offsets."""
     splits = {SplitId(f"in/{name[1:]}"): {"offset": offset, "topic_id": "x"} for name, offset in offsets.items()}
     committables = (Committable("kafka", {}, 5, {"totals": 2, "big": 1}), Committable("file", {}, 4, {"totals": 4}))
-    return msgspec.structs.replace(
-        MANIFEST, epoch=epoch, term=term, sources={"orders": splits}, committables=committables
-    )
+    return replace(MANIFEST, epoch=epoch, term=term, sources={"orders": splits}, committables=committables)
 
 
 def write(storage: JobStorage, *manifests: Manifest) -> EpochLedger:
@@ -65,7 +62,7 @@ def divided(epoch: int, totals: Spread | None, *more: Spread | None) -> Manifest
         Committable("kafka", {}, 2, {"totals": 1, "big": 1}, {"big": TWO, **({} if each is None else {"totals": each})})
         for each in (totals, *more)
     ]
-    return msgspec.structs.replace(at(epoch, _0=epoch), committables=tuple(parts))
+    return replace(at(epoch, _0=epoch), committables=tuple(parts))
 
 
 @pytest.mark.parametrize(
@@ -97,10 +94,10 @@ def test_partitions_are_written_where_they_change(storage: JobStorage) -> None:
         divided(3, None),
         divided(4, TWO),
         divided(5, FOUR),
-        msgspec.structs.replace(at(6, _0=6), committables=()),
+        replace(at(6, _0=6), committables=()),
         divided(7, FOUR),
-        msgspec.structs.replace(divided(8, FOUR), sources={}),  # a line that must be full
-        msgspec.structs.replace(divided(9, FOUR), sources={}),
+        replace(divided(8, FOUR), sources={}),  # a line that must be full
+        replace(divided(9, FOUR), sources={}),
     ]
     write(storage, *manifests)
 
@@ -126,7 +123,7 @@ def test_partitions_are_written_where_they_change(storage: JobStorage) -> None:
 )
 def test_another_state_has_another_digest(other: dict[str, Any]) -> None:
     handle = StateHandle("total", "rocksdb", (0, 127), (FILE,), ({"name": "sum", "key": {"name": "json"}},))
-    altered = msgspec.structs.replace(MANIFEST, states=(replace(handle, **other),))
+    altered = replace(MANIFEST, states=(replace(handle, **other),))
 
     assert entry_of(altered).states != entry_of(MANIFEST).states
 
@@ -183,9 +180,9 @@ def test_a_torn_line_takes_itself_and_what_rests_on_it(tmp_path: Path, torn: int
 )
 def test_what_no_change_can_say_is_written_whole(storage: JobStorage, after: dict[str, Any]) -> None:
     both = {"in/0": {"offset": 1, "begin": 0}, "in/1": {"offset": 1, "begin": 0}}
-    before = msgspec.structs.replace(at(0), sources={"orders": both, "more": {"in/0": {"offset": 1}}})
+    before = replace(at(0), sources={"orders": both, "more": {"in/0": {"offset": 1}}})
     sources = {"more": {"in/0": {"offset": 1}}, **after} if after and "more" not in after else after
-    now = msgspec.structs.replace(at(1), sources=sources)
+    now = replace(at(1), sources=sources)
     write(storage, before, now)
 
     assert ledger.read(storage) == expected(before, now)
@@ -193,7 +190,7 @@ def test_what_no_change_can_say_is_written_whole(storage: JobStorage, after: dic
 
 def test_another_plan_is_written_whole(storage: JobStorage) -> None:
     """A successor with another plan writes the lines of epochs before it again."""
-    old, new = at(0, p0=1), msgspec.structs.replace(at(1, p0=2), plan="f" * 64)
+    old, new = at(0, p0=1), replace(at(1, p0=2), plan="f" * 64)
     write(storage, old)
     write(storage, new, old)
 
@@ -281,7 +278,7 @@ def job(storage: JobStorage, epochs: int) -> list[Manifest]:
     """Committed epochs of one term."""
     records.publish(storage, TermClaim(job=JOB, term=1, host="h", pid=1, at=0))
     records.publish(storage, TermBase(job=JOB, term=1, resumed=None, reason="fresh", at=0))
-    manifests = [msgspec.structs.replace(at(n, _0=n), states=()) for n in range(epochs)]
+    manifests = [replace(at(n, _0=n), states=()) for n in range(epochs)]
     for manifest in manifests:
         records.publish(storage, manifest)
         records.publish(storage, Receipt(job=JOB, epoch=manifest.epoch, term=1, created_at=0, outcomes=()))
@@ -330,7 +327,7 @@ def test_verify_names_a_checkpoint_that_is_not_the_one_that_was_committed_and_a_
     write(storage, *manifests)
     assert verify.verify_job(storage, JOB) == []
     storage.delete(manifests[2].name)
-    records.publish(storage, msgspec.structs.replace(manifests[2], sources=manifests[1].sources))
+    records.publish(storage, replace(manifests[2], sources=manifests[1].sources))
 
     assert verify.verify_job(storage, JOB) == [
         verify.Problem(manifests[2].name, f"{manifests[2].name}: its positions are not those that were committed")
@@ -355,7 +352,7 @@ def test_what_a_long_ledger_says_is_all_there_and_in_order(tmp_path: Path) -> No
     """Entries are kept packed: each of ten thousand epochs comes out as it went in, twice, from both ends."""
     storage = LocalStorage(tmp_path / "job")
     manifests = [
-        msgspec.structs.replace(divided(n, FOUR if n > 5000 else TWO), sources=at(n, _0=3 * n, _1=n // 7).sources)
+        replace(divided(n, FOUR if n > 5000 else TWO), sources=at(n, _0=3 * n, _1=n // 7).sources)
         for n in range(10_000)
     ]
     write(storage, *manifests[5000:])

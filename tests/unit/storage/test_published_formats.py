@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
+from msgspec.structs import asdict
 from test_published_schemas import ALL_FILES, FILES, form_and_version, said
 
 from kafka_eos.audit.checks.verdict import Check, Evidence, Observations, SkippedCheck, StateFacts, Violation, judge

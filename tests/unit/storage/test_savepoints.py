@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
+from msgspec.structs import replace
 
 import kafka_eos
 from kafka_eos.abc.committer import CommitOutcome
@@ -144,7 +143,7 @@ def test_a_savepoint_that_names_a_file_elsewhere_is_refused(made: Path, part: st
     found = savepoints.read_savepoint(made)
     (*others, last) = getattr(found, part)
     forged = replace(last, files=(replace(last.files[-1], **{place: "../../elsewhere"}), *last.files))
-    record = msgspec.structs.replace(found, **{part: (*others, forged)})
+    record = replace(found, **{part: (*others, forged)})
     (made / paths.SAVEPOINT).write_bytes(manifest.encode(record))
 
     with pytest.raises(CorruptCheckpoint, match=r"\.\./\.\./elsewhere"):
@@ -160,9 +159,9 @@ def test_names_of_operators_and_states_lead_nowhere(
     (handle,) = savepoints.read_savepoint(made).operators
     states = tuple({**state, "name": name} for state in handle.states)
     forged = replace(handle, operator=name) if kind == "operator" else replace(handle, states=states)
-    record = msgspec.structs.replace(savepoints.read_savepoint(made), operators=(forged,))
+    record = replace(savepoints.read_savepoint(made), operators=(forged,))
     (made / paths.SAVEPOINT).write_bytes(manifest.encode(record))
-    stored = msgspec.structs.replace(job[1], states=(forged,))
+    stored = replace(job[1], states=(forged,))
 
     with pytest.raises(CorruptCheckpoint, match="is not usable as a name"):
         savepoints.read_savepoint(made)

@@ -6,8 +6,9 @@ Pure. See ``request``.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
@@ -33,8 +34,7 @@ BROKER: Final = 4
 """Kinds of resource with settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(Struct, frozen=True):
     node: int
     host: str
     port: int
@@ -64,15 +64,13 @@ def find_coordinator(kind: int, key: str) -> Request[FindCoordinatorResponse]:
     return Request("FindCoordinator", 10, 4, 4, lambda _: body, read, needs=needs)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataPartition:
+class MetadataPartition(Struct, frozen=True):
     index: int
     leader: int
     replicas: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataTopic:
+class MetadataTopic(Struct, frozen=True):
     """A topic in a Metadata response."""
 
     error: int
@@ -84,8 +82,7 @@ class MetadataTopic:
     """True for an internal topic, such as the topic of group offsets."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponse:
+class MetadataResponse(Struct, frozen=True):
     """The brokers by node id, the topics, and the id of the cluster; "" if the broker does not report one."""
 
     brokers: Mapping[int, tuple[str, int]]
@@ -137,8 +134,7 @@ def _partition(found: MessageReader) -> MetadataPartition:
     return MetadataPartition(index, leader, replicas)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeQuorumResponse:
+class DescribeQuorumResponse(Struct, frozen=True):
     """The controller leader's clock, in milliseconds since the Unix epoch; -1 if unknown."""
 
     error: int
@@ -182,8 +178,7 @@ def describe_quorum() -> Request[DescribeQuorumResponse]:
     return Request("DescribeQuorum", 55, 1, 1, lambda _: body, read)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(Struct, frozen=True):
     error: int
     values: Mapping[str, str | None]
 

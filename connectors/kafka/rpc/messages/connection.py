@@ -6,8 +6,9 @@ Pure. See ``request``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.messages.wire_format import NO_TAGS, MessageReader, blob, old_text, text
@@ -17,8 +18,7 @@ _FINALIZED: Final = 2
 """The tag of the finalized features."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsResponse:
+class ApiVersionsResponse(Struct, frozen=True):
     """The API versions and finalized features of a broker."""
 
     error: int
@@ -50,8 +50,7 @@ def api_versions() -> Request[ApiVersionsResponse]:
     return Request("ApiVersions", API_VERSIONS, 3, 3, lambda _: text("kafka-eos") + text("1") + NO_TAGS, read)
 
 
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(Struct, frozen=True):
     error: int
     names: tuple[str, ...]
 
@@ -63,8 +62,7 @@ def sasl_handshake(mechanism: str) -> Request[SaslHandshakeResponse]:
     return Request("SaslHandshake", 17, 1, 1, lambda _: old_text(mechanism), read, flexible=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(Struct, frozen=True):
     """The broker's next SASL message, and the lifetime of the login; 0 means no limit."""
 
     error: int

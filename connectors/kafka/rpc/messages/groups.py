@@ -6,7 +6,8 @@ Pure. See ``request``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType, reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
@@ -22,16 +23,14 @@ from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
 from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchPartition:
+class OffsetFetchPartition(Struct, frozen=True):
     partition: int
     offset: int
     metadata: str
     error: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponse:
+class OffsetFetchResponse(Struct, frozen=True):
     error: int
     partitions: tuple[OffsetFetchPartition, ...]
 

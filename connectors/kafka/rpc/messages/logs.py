@@ -6,8 +6,9 @@ Pure. See ``request``. Only the header of a batch is read, which is never compre
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
@@ -31,8 +32,7 @@ _WAIT_MS, _LEAST = 500, 1
 _UNCOMMITTED: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBatchHeader:
+class RecordBatchHeader(Struct, frozen=True):
     """The offsets, producer and sequence number of a stored record batch.
 
     Compaction removes records and keeps offsets and numbers. ``producer_id`` is -1 if the producer assigns no numbers,
@@ -46,8 +46,7 @@ class RecordBatchHeader:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResponse:
+class FetchResponse(Struct, frozen=True):
     """The end of the log, and record batches as stored."""
 
     error: int

@@ -9,8 +9,9 @@ Rule: use only versions that a 3.0 broker supports, or whose absence the caller 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import Permission
 from kafka_eos.connectors.kafka.rpc.messages.wire_format import MessageReader
@@ -18,8 +19,7 @@ from kafka_eos.connectors.kafka.rpc.messages.wire_format import MessageReader
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[A]):
+class Request(Struct, Generic[A], frozen=True):
     """One request, and the parser of its response; both receive the version."""
 
     name: str

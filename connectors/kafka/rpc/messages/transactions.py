@@ -6,8 +6,9 @@ Pure. See ``request``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
@@ -78,8 +79,7 @@ def prove_transaction_coordinator(transactional_id: str) -> Request[int]:
     return init_producer_id(twin_of(transactional_id), _PROOF_TIMEOUT_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionState:
+class TransactionState(Struct, frozen=True):
     """The state of one transactional id; ``started_at`` is -1 if no transaction is open."""
 
     error: int
@@ -119,8 +119,7 @@ def describe_transactions(transactional_ids: Sequence[str]) -> Request[tuple[Tra
     return Request("DescribeTransactions", 65, 0, 0, lambda _: body, read, needs=needs)
 
 
-@dataclass(frozen=True, slots=True)
-class ListTransactionsResponse:
+class ListTransactionsResponse(Struct, frozen=True):
     error: int
     transactional_ids: tuple[str, ...]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kafka_eos.audit.tables.plan_cut import capture, captured
 from kafka_eos.audit.tables.python_tasks import (

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct
 
 from kafka_eos.core.records import Batch, Watermark
 
 
-@dataclass(frozen=True, slots=True)
-class RequestResult:
+class RequestResult(Struct, frozen=True):
     """Result of a request: a value, or an error."""
 
     value: Any = None
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredRows:
+class AnsweredRows(Struct, frozen=True):
     """Rows of one batch that are ready to be emitted, with their results. ``indices`` are ascending."""
 
     batch: Batch[Any]
@@ -32,8 +31,7 @@ class AnsweredRows:
     answers: Sequence[RequestResult]
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     batch: Batch[Any]
     index: int
     answer: RequestResult | None = None

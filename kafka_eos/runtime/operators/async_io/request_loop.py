@@ -18,8 +18,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kafka_eos.core.error_messages import name_error
 from kafka_eos.core.errors import Bug, EnvironmentFailed
@@ -35,8 +36,7 @@ _LOOK = 1.0
 """Seconds between two checks, while waiting, whether a result can still arrive."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPolicy:
+class RequestPolicy(Struct, frozen=True):
     """Timeout, retries and circuit breaker of one async_map."""
 
     timeout: float

@@ -7,9 +7,10 @@ provenance of outputs names only rows of the stream, and the number of outputs d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError

@@ -9,8 +9,9 @@ The state ``right`` has the versions of the table, None for a deletion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kafka_eos.core.records import MIN_EVENT_TIME, Batch
 from kafka_eos.plan import AsOfJoinNode, input_of

@@ -11,9 +11,11 @@ then of the second, by their event-time sort keys.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Final
+
+from msgspec.structs import replace
 
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec

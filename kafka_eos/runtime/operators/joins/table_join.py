@@ -10,8 +10,9 @@ nothing. So the provenance of outputs names only rows of the stream.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor

@@ -11,9 +11,10 @@ of a row remains when the watermark is ``within`` after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import PartialMatchesCodec, PatternRowsCodec

@@ -8,8 +8,9 @@ takes the first row that it can.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from kafka_eos.plan.pattern import Pattern
 
@@ -19,8 +20,7 @@ Element: TypeAlias = tuple[Any, Place]
 PartialMatch: TypeAlias = tuple[Element, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TransitionTable:
+class TransitionTable(Struct, frozen=True):
     """A pattern as a state machine: for each state, the stage to match and whether it is strict."""
 
     bits: tuple[int, ...]

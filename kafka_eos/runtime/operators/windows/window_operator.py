@@ -15,10 +15,11 @@ Rule: a rejected row has changed nothing, and the outputs of a firing depend on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.error_messages import UnfitValue

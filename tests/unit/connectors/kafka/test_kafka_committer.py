@@ -127,14 +127,16 @@ THERE = "another cluster"
 @pytest.mark.parametrize("scope", ["kafka://localhost:9092", "kafka://ada@broker-2:9092,broker-3:9092"])
 def test_what_is_on_this_cluster_is_recognized_under_any_address(side: Side, scope: str) -> None:
     side.committer._patience = 0.3
-    assert side.committer.has_prepared(replace(stored(prepared()), scope=scope))
+    assert side.committer.has_prepared(msgspec.structs.replace(stored(prepared()), scope=scope))
     assert not side.committer.has_prepared(Committable(scope, prepared(cluster_id=THERE).payload(), 1))
 
 
 def test_a_cluster_without_an_id_recognizes_nothing(side: Side) -> None:
     """Two such clusters have the same one, and one of them would call lost what the other has."""
     side.broker.cluster_id = None
-    assert not side.committer.has_prepared(replace(stored(prepared(cluster_id="")), scope="kafka://elsewhere:9092"))
+    assert not side.committer.has_prepared(
+        msgspec.structs.replace(stored(prepared(cluster_id="")), scope="kafka://elsewhere:9092")
+    )
 
 
 def test_a_cluster_that_is_reached_for_a_moment_does_not_decide_where_output_is(side: Side) -> None:
@@ -149,7 +151,7 @@ def test_a_cluster_that_is_reached_for_a_moment_does_not_decide_where_output_is(
 
     side.broker.script(METADATA, lead_back)
 
-    assert side.committer.has_prepared(replace(stored(prepared()), scope="kafka://elsewhere:9092"))
+    assert side.committer.has_prepared(msgspec.structs.replace(stored(prepared()), scope="kafka://elsewhere:9092"))
 
 
 def test_a_look_for_output_of_another_cluster_does_not_bind_a_committer_to_it(side: Side) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.connectors.kafka.rpc.transaction_status import (
     MARKER_LIFETIME,
@@ -21,7 +19,7 @@ from kafka_eos.core.errors import CorruptCheckpoint
 OURS = KafkaCommittable(
     "job-1", 7, 3, 5, "uuid", "group", "topic", "id", 0, prepared_at=0, timeout_ms=60_000, term=1, cluster_id="here"
 )
-BY_V4 = msgspec.structs.replace(OURS, end_txn_version=4)
+BY_V4 = replace(OURS, end_txn_version=4)
 STORED = {
     "transactional_id": "job-1",
     "producer_id": 7,
@@ -108,7 +106,7 @@ def test_a_commit_under_our_epoch_is_ours_and_with_v5_under_the_next_one(state: 
     assert verdict(replace(OPEN, state=state)) is TransactionStatus.COMMITTED
     assert verdict(replace(OPEN, state=state), of=BY_V4) is TransactionStatus.COMMITTED
     assert verdict(replace(NEXT, state=state)) is TransactionStatus.COMMITTED
-    newest = msgspec.structs.replace(OURS, end_txn_version=6)
+    newest = replace(OURS, end_txn_version=6)
     assert verdict(replace(NEXT, state=state), of=newest) is TransactionStatus.COMMITTED
 
 
@@ -147,7 +145,7 @@ def test_the_limit_is_below_what_kafka_keeps_markers_for() -> None:
 
 def test_the_marker_is_needed_unless_v5_shows_our_transaction_open() -> None:
     assert not needs_marker(OURS, OPEN)
-    assert not needs_marker(msgspec.structs.replace(OURS, end_txn_version=6), OPEN)
+    assert not needs_marker(replace(OURS, end_txn_version=6), OPEN)
     assert needs_marker(BY_V4, OPEN), "a zombie may have opened this one under our id and epoch"
     assert needs_marker(OURS, None)
     for seen in (BEFORE, NEXT, REUSED, *(replace(OPEN, state=s) for s in (*ENDED_STATES, *PENDING_STATES))):

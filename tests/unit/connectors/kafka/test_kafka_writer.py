@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.abc.committer import CommitPermit, Committable, UnstoredCommittable
 from kafka_eos.abc.context import JobContext, TaskContext

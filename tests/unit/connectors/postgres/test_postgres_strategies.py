@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kafka_eos.connectors._staged_tables.stage_names import Strategy
 from kafka_eos.connectors.postgres.sink.write_strategy import StrategyFacts, choose_strategy, obstacles

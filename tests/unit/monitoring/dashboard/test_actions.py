@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import subprocess
@@ -17,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-import msgspec
 import pytest
+from msgspec import structs
 
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import job_lock
@@ -116,8 +115,8 @@ def stored(home: Path, name: str) -> Path:
     content = home / "content"
     content.write_bytes(b"state" * 300)
     with savepoints.draft_savepoint(target) as draft:
-        handle = dataclasses.replace(SAVEPOINT.operators[0], files=(draft.files.upload(content, "0.rows"),))
-        draft.publish(msgspec.structs.replace(SAVEPOINT, job="orders", operators=(handle,)))
+        handle = structs.replace(SAVEPOINT.operators[0], files=(draft.files.upload(content, "0.rows"),))
+        draft.publish(structs.replace(SAVEPOINT, job="orders", operators=(handle,)))
     return target
 
 

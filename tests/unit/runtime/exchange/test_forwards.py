@@ -67,7 +67,9 @@ def waits_for_itself(plan: Plan) -> bool:
 def without(plan: Plan, forward: str) -> Plan:
     (above,) = plan.node(forward).inputs
     nodes = [node for node in plan.nodes if node.name != forward]
-    led = [replace(n, inputs=tuple(above if name == forward else name for name in n.inputs)) for n in nodes]
+    led = [
+        msgspec.structs.replace(n, inputs=tuple(above if name == forward else name for name in n.inputs)) for n in nodes
+    ]
     return replace(plan, nodes=tuple(led))
 
 
@@ -334,7 +336,9 @@ def test_what_timers_made_goes_where_later_firings_of_its_key_will_be(
     split = make_restore_router(plan, node, PARALLELISM, {"in": {}})
 
     for number in range(4):
-        frame = wire.decode(wire.encode_at(plan, node, [replace(ticks(VALUES), lane=lane)]), node.exchange_codec)
+        frame = wire.decode(
+            wire.encode_at(plan, node, [msgspec.structs.replace(ticks(VALUES), lane=lane)]), node.exchange_codec
+        )
         found = {value: target for target, part in split(number, frame) for value in part.values}
         assert found == (wanted or dict.fromkeys(VALUES, number % PARALLELISM))
 
@@ -344,7 +348,7 @@ def test_what_timers_made_goes_by_its_new_key_if_it_has_one() -> None:
     again = fired(pipeline).key_by(lambda value: "one", name="again").process(Passing, name="passes")
     again.async_map(waits, name="ask", values=str).sink(MemorySink(), name="out")
     plan = pipeline.plan()
-    batch = replace(ticks(VALUES), keys=["one"] * PARTITIONS)
+    batch = msgspec.structs.replace(ticks(VALUES), keys=["one"] * PARTITIONS)
     owner = subtask_of(group_of(KeyCodec().encode("one")), PARALLELISM)
 
     for number in range(PARALLELISM):

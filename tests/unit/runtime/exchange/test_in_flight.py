@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kafka_eos import Pipeline, ProcessFunction, Stream
 from kafka_eos.abc.codec import Codec

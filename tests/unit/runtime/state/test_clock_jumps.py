@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import CLOCK_BOOTTIME, clock_gettime_ns, time_ns
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from state_world import World, snapshot
 from test_ttl import Clock, rows, value
 

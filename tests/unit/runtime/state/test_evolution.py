@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import BaseModel
 from state_codecs import KEY, JsonText
 from state_world import World, snapshot

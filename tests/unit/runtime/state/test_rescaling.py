@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from state_codecs import KEY, OTHER, TOTAL, JsonText
 from state_world import World, snapshot
 from test_ttl import Clock, value
