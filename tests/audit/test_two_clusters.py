@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
@@ -17,7 +16,7 @@ from kafka_eos.core.ids import SplitId
 from kafka_eos.devtools.broker import Broker
 from tests.audit.job import Job, epoch, out
 from tests.audit.topic_pair import ORDERS, Pair, found
-from tests.waiting import PATIENCE
+from tests.chaos.harness import create_topic
 
 MIRRORED = "source.orders"
 pytestmark = pytest.mark.timeout(300)
@@ -29,8 +28,7 @@ def other(tmp_path: Path) -> Iterator[str]:
     broker = Broker(tmp_path / "broker")
     broker.start()
     try:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(MIRRORED, 2, 1)])[MIRRORED].result(PATIENCE)
+        create_topic(broker.bootstrap, MIRRORED, 2)
         yield broker.bootstrap
     finally:
         broker.kill()
@@ -65,7 +63,7 @@ def test_a_job_copies_a_topic_to_one_of_the_same_name(
 ) -> None:
     """The offsets of each are those of its own cluster: the copies are in one partition, with a marker behind them."""
     source = topic(partitions=2)
-    AdminClient({"bootstrap.servers": other}).create_topics([NewTopic(source, 1, 1)])[source].result(PATIENCE)
+    create_topic(other, source, 1)
     job = new_job(MIRROR, input=source, other=other)
     job.feed(source, [(p, None, b"a") for _ in range(3) for p in (0, 1)])
     outs = [out((p, i), None, b"a", topic=source, source="words") for i in range(3) for p in (0, 1)]
