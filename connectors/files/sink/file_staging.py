@@ -89,7 +89,8 @@ class DirectoryStaging:
     """The staging of hidden files in one directory. ``mode``: of the files."""
 
     def __init__(self, directory: Path, mode: int) -> None:
-        self._directory, self.where, self._mode = directory, str(directory), mode
+        self._directory, self.where = directory, str(directory)
+        self._mode = mode
 
     def open(self, part: PartId, place: str, extension: str, announced: bool) -> HiddenFile:
         name = part.build_final_name(extension)
