@@ -5,18 +5,17 @@ Rule: a text has every field of the value, and exact numbers. A value that its s
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 
 import msgspec
 
 from kafka_eos._util.extras import ensure_extra
-from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, parse_schema
+from kafka_eos.codecs.avro.foreign_schemas import create_decoder, create_safe_reader, parse_schema
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.codecs.registry.registry_client import MAX_SCHEMA_ID, RegisteredSchema, Registry
 from kafka_eos.codecs.registry.schema_references import fetch_references
-from kafka_eos.codecs.registry.unknown_schemas import PAUSES, SchemaLookupRetry, SchemaNotFound
+from kafka_eos.codecs.registry.unknown_schemas import PAUSES, SchemaLookupRetry, expect_found
 from kafka_eos.codecs.registry.wire_format import MAGIC, PREFIX, DecoderCache
 
 Decode = Callable[[bytes], str]
@@ -47,15 +46,11 @@ class RegisteredTexts:
         schema_id = int.from_bytes(prefix[len(MAGIC) :], "big")
         if schema_id > MAX_SCHEMA_ID:
             raise ValueError(f"{schema_id} is no schema id")
-
-        def found() -> RegisteredSchema:
-            schema = self._registry.schema(schema_id)
-            if schema is None:
-                raise SchemaNotFound(f"the schema registry {self._registry.url} has no schema {schema_id}")
-            return schema
-
-        schema = self._unknown.retry(schema_id, found)
-        decode = _decoder(schema, self._registry)
+        registry = self._registry
+        schema = self._unknown.retry(
+            schema_id, lambda: expect_found(registry.schema(schema_id), schema_id, registry.url)
+        )
+        decode = _decoder(schema, registry)
         self._decoders.keep(prefix, decode, len(schema.text))
         return decode
 
@@ -82,17 +77,4 @@ def _avro(schema: RegisteredSchema, registry: Registry) -> Decode:
     except RecursionError:
         raise ValueError("the schema is nested too deeply") from None
     read, plain = create_safe_reader(writer, names), inline_named_types(writer)
-
-    def decode(data: bytes) -> str:
-        # One byte more: skipping the last field reads to its end, and does not detect that the data end before.
-        source = io.BytesIO(data + b"\0")
-        try:
-            value = read(source, plain, None)
-            text = msgspec.json.encode(value).decode()
-        except (TypeError, LookupError, EOFError, OverflowError, MemoryError, RecursionError) as error:
-            raise ValueError(f"not a value of the schema: {error}") from None
-        if source.tell() != len(data):
-            raise ValueError("not a value of the schema: its length differs")
-        return text
-
-    return decode
+    return create_decoder(read, plain, None, lambda value: msgspec.json.encode(value).decode(), "value of the schema")

@@ -16,10 +16,15 @@ from typing import Any, TypeVar
 
 import fastavro
 import msgspec
-from fastavro.read import SchemaResolutionError
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, open_safe_reader, parse_schema
+from kafka_eos.codecs.avro.foreign_schemas import (
+    BAD_DATA,
+    create_decoder,
+    create_safe_reader,
+    open_safe_reader,
+    parse_schema,
+)
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
@@ -32,7 +37,6 @@ from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 
-_BAD_DATA = (ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError, SchemaResolutionError)
 _KEPT = (
     bytes, bytearray, datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID
 )  # fmt: skip
@@ -87,7 +91,7 @@ class AvroCodec(Codec[T]):
                 plain = dump(value)
                 fastavro.schemaless_writer(out, own, make(plain))
                 back = load(plain) if ambiguous else value
-            except _BAD_DATA as error:
+            except BAD_DATA as error:
                 raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
             if ambiguous and not is_equal(back, value):
                 raise ValueError(
@@ -104,7 +108,7 @@ class AvroCodec(Codec[T]):
         source = io.BytesIO(data)
         try:
             value: T = self._load(self._read(source, self._writer, self._reader))
-        except (*_BAD_DATA, RecursionError) as error:
+        except (*BAD_DATA, RecursionError) as error:
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
         if source.tell() != len(data):
             raise ValueError(f"not a valid {type_name(self.type)}: {len(data) - source.tell()} bytes too many")
@@ -123,24 +127,8 @@ class AvroCodec(Codec[T]):
         drop_unread_logical_types(writer_schema, names, *parse_schema(self._schema))
         found = obstacles(writer_schema, names, *parse_schema(self._schema))
         unlike = f": {in_short('; '.join(found))}" if found else ""
-        (read, writer_schema, reader_schema), load, name = (
-            open_safe_reader(writer_schema, names, self._schema),
-            self._load,
-            type_name(self.type),
-        )
-
-        def decode(data: bytes) -> T:
-            # One byte more: skipping the last field reads to its end, and does not detect that the data end before.
-            source = io.BytesIO(data + b"\0")
-            try:
-                value: T = load(read(source, writer_schema, reader_schema))
-            except (*_BAD_DATA, RecursionError) as error:
-                raise ValueError(f"not a valid {name}: {reason(error)}{unlike}") from error
-            if (left := len(data) - source.tell()) != 0:
-                raise ValueError(f"not a valid {name}: {f'{left} bytes too many' if left > 0 else 'it is cut off'}")
-            return value
-
-        return decode
+        read, writer_schema, reader_schema = open_safe_reader(writer_schema, names, self._schema)
+        return create_decoder(read, writer_schema, reader_schema, self._load, type_name(self.type), unlike)
 
 
 def _is_ambiguous(field: Any) -> bool:

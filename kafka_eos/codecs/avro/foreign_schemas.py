@@ -10,17 +10,23 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import fastavro
 from fastavro._read_py import schemaless_reader as read_in_python
+from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_eos.codecs.avro.expansion import NAMED, Expansion, Names, parts
 from kafka_eos.codecs.avro.foreign_decimals import with_own_decimals
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
+from kafka_eos.codecs.type_inspection import reason
 from kafka_eos.core.json_values import Json
 
+T = TypeVar("T")
+
+BAD_DATA: Final = (ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError, SchemaResolutionError)
+"""Errors of fastavro about data and values."""
 _SHALLOW: Final = 1000
 """A number of levels of values that fits on the stack."""
 
@@ -57,6 +63,28 @@ def create_safe_reader(schema: Any, names: Names) -> Callable[..., Any]:
         return (fastavro.schemaless_reader if shallow else read_in_python)(source, writer, reader)
 
     return read_carefully
+
+
+def create_decoder(
+    read: Callable[..., Any], writer: Any, reader: Any, load: Callable[[Any], T], name: str, hint: str = ""
+) -> Callable[[bytes], T]:
+    """Return a decoder of values that another program wrote. It raises ValueError if the data are not exactly one.
+
+    ``read``, ``writer``, ``reader``: see ``open_safe_reader``. ``name`` of the value and ``hint`` are for messages.
+    """
+
+    def decode(data: bytes) -> T:
+        # One byte more: skipping the last field reads to its end, and does not detect that the data end before.
+        source = io.BytesIO(data + b"\0")
+        try:
+            value = load(read(source, writer, reader))
+        except (*BAD_DATA, RecursionError) as error:
+            raise ValueError(f"not a valid {name}: {reason(error)}{hint}") from error
+        if (left := len(data) - source.tell()) != 0:
+            raise ValueError(f"not a valid {name}: {f'{left} bytes too many' if left > 0 else 'it is cut off'}")
+        return value
+
+    return decode
 
 
 def _resolved(schema: Any, names: Names) -> Any:

@@ -30,6 +30,13 @@ class SchemaNotFound(UnfitValue):
     """The registry does not have a schema, or one that it refers to."""
 
 
+def expect_found(schema: T | None, schema_id: object, url: str) -> T:
+    """Return the schema that a lookup in the registry at ``url`` has returned. Raise SchemaNotFound if it is None."""
+    if schema is None:
+        raise SchemaNotFound(f"the schema registry {url} has no schema {schema_id}")
+    return schema
+
+
 class SchemaLookupRetry:
     """Retries lookups of unknown schemas, within a time budget per codec.
 

@@ -28,7 +28,7 @@ from kafka_eos.codecs.registry.schema_registration import (
     register,
     resolve_versions,
 )
-from kafka_eos.codecs.registry.unknown_schemas import PAUSES, SchemaLookupRetry, SchemaNotFound
+from kafka_eos.codecs.registry.unknown_schemas import PAUSES, SchemaLookupRetry, SchemaNotFound, expect_found
 from kafka_eos.codecs.type_inspection import type_name
 from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import ConfigError
@@ -295,9 +295,8 @@ class RegistryCodec(Codec[T]):
         schema_id, ask = self._named(prefix)
         return self._unknown.retry(schema_id, lambda: self._fetched(prefix, schema_id, ask()))
 
-    def _fetched(self, prefix: bytes, schema_id: SchemaId, writer: RegisteredSchema | None) -> Callable[[bytes], T]:
-        if writer is None:
-            raise SchemaNotFound(f"the schema registry {self._registry.url} has no schema {schema_id}")
+    def _fetched(self, prefix: bytes, schema_id: SchemaId, found: RegisteredSchema | None) -> Callable[[bytes], T]:
+        writer = expect_found(found, schema_id, self._registry.url)
         if writer.kind != self._language.schema_type:
             raise UnfitValue(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.schema_type}")
         try:
