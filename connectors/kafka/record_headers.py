@@ -24,11 +24,6 @@ _get: Callable[[Message], Any] = methodcaller("headers")
 beside its error. The interpreter's fast path for methods uses such a list, and dies."""
 
 
-def read_headers(message: Message) -> Headers:
-    """Return the headers of a record. Raises ValueError if a name is not UTF-8."""
-    return expect_readable(read_raw_headers(message))
-
-
 def expect_readable(headers: Headers) -> Headers:
     """Return the headers of a record. Raises ValueError if they could not be read."""
     if headers is LOST:

@@ -235,12 +235,20 @@ class KafkaReader(Reader[T]):
 
     def _known_end(self, place: Place, *, cached: bool) -> int | None:
         """Return the end of a partition's log that the last fetch reported, or its present end; None if unknown."""
+        known = self._look_up("end", place, cached=cached)
+        return None if not known or known[1] < 0 else known[1]
+
+    def _look_up(self, what: str, place: Place, *, cached: bool = False) -> tuple[int, int] | None:
+        """Return the beginning and the end of a partition's log: as the last fetch reported them, or the present ones.
+
+        None if they are unknown. ``what``: the one that is wanted, for messages.
+        """
         options: dict[str, Any] = {"cached": True} if cached else {"timeout": _LOOK}
-        with map_errors(f"look up the end of {place[0]}/{place[1]}"):
+        with map_errors(f"look up the {what} of {place[0]}/{place[1]}"):
             known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
                 TopicPartition(*place), **options
             )
-        return None if not known or known[1] < 0 else known[1]
+        return known
 
     def _settle(self) -> None:
         """Advance past the ends of partitions whose earlier records have all been returned."""
@@ -311,10 +319,7 @@ class KafkaReader(Reader[T]):
             return problem
         place = failure.place
         try:
-            with map_errors(f"look up the beginning of {place[0]}/{place[1]}"):
-                known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
-                    TopicPartition(*place), timeout=_LOOK
-                )
+            known = self._look_up("beginning", place)
         except (Retryable, RestartFromCheckpoint):
             return problem
         expired = known is not None and self._next[place] < known[0]

@@ -468,8 +468,7 @@ def _notes(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]
 
 def _broken(facts: Observations) -> list[Check]:
     """Return the checks that found something."""
-    evidence = {check: facts.evidence.get(check) for check in Check}
-    return [check for check, found in evidence.items() if isinstance(found, Evidence) and found.count]
+    return [check for check in Check if isinstance(found := facts.evidence.get(check), Evidence) and found.count]
 
 
 def _records(ranges: Ranges) -> int:
