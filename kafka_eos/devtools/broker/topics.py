@@ -5,7 +5,7 @@ Rule: these functions are for trying a pipeline by hand and for tests; only comm
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +27,7 @@ from kafka_eos.connectors.kafka.client.log_bridge import SILENT
 from kafka_eos.connectors.kafka.record_headers import read_raw_headers
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.records import Headers, RawRecord
+from kafka_eos.devtools.broker.readiness import wait_until
 
 _MOST_QUEUED: Final = 10_000
 """Records to queue in the client."""
@@ -75,6 +76,7 @@ def create_topics(
     for name, done in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be created"):
             done.result(_SECONDS)
+    _await_listing(cluster, admin, lambda listed: listed.issuperset(names), f"{', '.join(names)} created")
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
@@ -83,6 +85,18 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
     for name, done in admin.delete_topics([*names], operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be deleted"):
             done.result(_SECONDS)
+    _await_listing(cluster, admin, lambda listed: listed.isdisjoint(names), f"{', '.join(names)} deleted")
+
+
+def _await_listing(cluster: Cluster, admin: AdminClient, expected: Callable[[set[str]], bool], change: str) -> None:
+    """Wait until a broker lists a change that the controller has made: brokers learn of it a little later."""
+
+    def is_listed() -> bool:
+        with _explained(cluster, "topics cannot be listed"):
+            return expected({*admin.list_topics(timeout=_SECONDS).topics})
+
+    if not wait_until(is_listed, _SECONDS):
+        raise ConfigError(f"{change} on {cluster.bootstrap}, but after {_SECONDS:g} s its brokers do not list it so")
 
 
 def count_records(cluster: Cluster, topic: str) -> int:
