@@ -93,7 +93,7 @@ def audit(
                         default: one for this audit
     ``master``          where that one runs; default: here, or where spark-submit says
     ``settle_seconds``  how long to wait for open transactions to end
-    ``allow_foreign``   records of others in the output topics are no finding
+    ``allow_foreign``   records of others in the output topics are counted in the headline, and are no finding
     ``expect_faults``   a history without a kill is INCONCLUSIVE: it cannot show that kills are survived
     ``earlier``         checkpoint directories that the job had before it began with a savepoint: its whole history is
                         judged, not only what came after the savepoint

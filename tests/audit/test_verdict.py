@@ -153,6 +153,19 @@ def test_what_was_not_judged_is_in_the_headline() -> None:
 
 
 @pytest.mark.parametrize(
+    ("allowed", "headline"),
+    [
+        (True, "PASS: 10 records in, 8 out, none lost, none duplicated; 1 of others among the outputs, not judged"),
+        (False, "FAIL: foreign: 1"),
+    ],
+)
+def test_outputs_of_others_that_are_allowed_are_counted_in_the_headline(allowed: bool, headline: str) -> None:
+    foreign = replace(CLEAN, evidence={**CLEAN.evidence, Check.FOREIGN: ONE})
+
+    assert judge(foreign, allow_foreign=allowed).headline == headline
+
+
+@pytest.mark.parametrize(
     ("skipped", "unread", "text"),
     [
         (0, 0, []),

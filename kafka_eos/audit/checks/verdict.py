@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 SHOWN = 5
@@ -298,6 +298,8 @@ def judge(
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
     skipped = {check: e.reason for check in checks if isinstance(e := _evidence(facts, check), SkippedCheck)}
+    if allow_foreign and isinstance(foreign := facts.evidence.get(Check.FOREIGN), Evidence) and foreign.count:
+        facts = replace(facts, left_out=[*facts.left_out, f"{foreign.count:,} of others among the outputs, not judged"])
     conclusion, reasons = _conclude(facts, found, skipped, expect_faults, vital)
     performed = tuple(check for check in checks if check not in skipped)
     return Verdict(conclusion, reasons, found, performed, skipped, facts)
