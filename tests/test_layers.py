@@ -103,7 +103,7 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
         "s3": "",
         "hive_partitions": "file_names",
         "sink": "disk file_names formats os_errors s3",
-        "source": "os_errors s3 hive_partitions sink",
+        "source": "os_errors s3 hive_partitions",
     },
     "audit": {
         "cluster": "",

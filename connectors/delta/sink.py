@@ -55,6 +55,11 @@ class DeltaSink(LakeSink[T]):
         """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
         return f"{self._place.text.rstrip('/').rpartition('/')[2]}-table"
 
+    @property
+    def location(self) -> str:
+        """Return the table's directory, or its address in a bucket."""
+        return self._place.text
+
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a location that does not respond."""
         return f"Check {self._place.advice}"

@@ -87,6 +87,14 @@ class Sink(ABC, Generic[T]):
         return None
 
     @property
+    def location(self) -> str | None:
+        """Return the directory or the address in a bucket where it writes files; None, the default, if it writes none.
+
+        ``FileSource`` reads no files that its own pipeline writes.
+        """
+        return None
+
+    @property
     def exclusive_resource(self) -> str | None:
         """Return a resource that only this sink may use; two sinks with the same one are refused. Default: None."""
         return None

@@ -110,10 +110,12 @@ class Source(ABC, Generic[T]):
         """
         return ()
 
-    def find_feedback(self, sink: Sink[Any], *, refused: bool) -> str | None:
+    def find_feedback(self, sink: Sink[Any], *, refused: bool, ctx: JobContext | None) -> str | None:
         """Return why the pipeline would read its own output; None, the default, if it would not.
 
         Rows of this source may reach ``sink``. ``refused``: the sink receives the dead letters of this source.
+        ``ctx``: None for the plan, which is made without a request; at a start the context, so that systems can say
+        whether two addresses lead to the same one.
         """
         return None
 

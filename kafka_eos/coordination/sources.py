@@ -18,6 +18,7 @@ from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan, TableNode
+from kafka_eos.plan.validation import find_feedback
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.storage.job_records import Manifest
 
@@ -142,7 +143,8 @@ class SourceCoordinator:
         patience: Retrier,
         dependencies: DependencyMonitor | None = None,
     ) -> None:
-        self._context = context
+        self._plan, self._context = plan, context
+        self._nodes = {node.name: node for node in plan.sources}
         self._dependencies = dependencies or DependencyMonitor()
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._sources_by_name = {node.name: node.source for node in plan.sources}
@@ -184,6 +186,8 @@ class SourceCoordinator:
     def _checked(self, name: str, at: Positions | None) -> list[str]:
         source, known = self._sources_by_name[name], None if at is None else bootstrap.connector_positions(at)
         ctx = self._context()
+        if (why := find_feedback(self._plan, self._nodes[name], ctx)) is not None:
+            raise ConfigError(why)
         return [*source.check(ctx, known), *(source.check_table(ctx) if name in self._tables else ())]
 
     def resolve_positions(self, known: Mapping[str, Positions | None]) -> dict[str, Positions]:

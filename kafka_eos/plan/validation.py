@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.core.errors import Bug, ConfigError, PlanError
 from kafka_eos.core.ids import ensure_name
@@ -257,13 +258,19 @@ def _check_sinks(plan: Graph) -> None:
 def _check_sources(plan: Graph) -> None:
     """Check that no source reads what the pipeline writes, unless intended: rows would circulate forever."""
     for node in plan.sources:
-        below = plan.find_descendants(node.name)
-        for sink in plan.sinks:
-            if (
-                sink.name in below
-                and (why := node.source.find_feedback(sink.sink, refused=sink.is_dead_letter_sink)) is not None
-            ):
-                raise PlanError(f"source {node.name!r} {why}\n  {node.code_line}")
+        if (why := find_feedback(plan, node)) is not None:
+            raise PlanError(f"source {node.name!r} {why}\n  {node.code_line}")
+
+
+def find_feedback(plan: Graph, node: SourceNode, ctx: JobContext | None = None) -> str | None:
+    """Return why a source reads what the pipeline writes from its rows, or None. ``ctx``: that of a start."""
+    below = plan.find_descendants(node.name)
+    reasons = (
+        node.source.find_feedback(sink.sink, refused=sink.is_dead_letter_sink, ctx=ctx)
+        for sink in plan.sinks
+        if sink.name in below
+    )
+    return next((why for why in reasons if why is not None), None)
 
 
 def _check_guarantees(plan: Graph) -> None:

@@ -24,7 +24,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import RejectRecord, Services
 from kafka_eos.abc.source import Reader
-from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.librdkafka import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.source import topic_survey as survey
@@ -525,6 +525,24 @@ def _lost(source: KafkaSource[Any], ctx: JobContext, known: Any) -> bool:
     except Retryable:
         return False
     return False
+
+
+def test_a_loop_through_another_address_of_the_cluster_is_refused_at_the_start(
+    bootstrap: str, ctx: JobContext, topic: Topic
+) -> None:
+    name, other = topic(), topic()
+    address = bootstrap.replace("127.0.0.1", "localhost")
+    assert address != bootstrap
+
+    def started(source: KafkaSource[Any], target: str) -> list[str]:
+        pipeline: Any = Pipeline("job")
+        pipeline.source(source, name="in").sink(KafkaSink(target, bootstrap_servers=address), name="out")
+        return SourceCoordinator(pipeline.plan(), lambda: ctx, Retrier(threading.Event(), print)).check(None)
+
+    with pytest.raises(ConfigError, match=f"source 'in': reads topic {name}, to which the pipeline writes"):
+        started(KafkaSource(name), name)
+    assert started(KafkaSource(name), other) == []
+    assert started(KafkaSource(name, allow_feedback=True), name) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
@@ -20,7 +20,6 @@ from kafka_eos.abc.source import Source
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.s3.bucket import BucketAddress
-from kafka_eos.connectors.files.sink.file_sink import FileSink
 from kafka_eos.connectors.files.source.locations import SourceBucket, SourceDirectory, SourceLocation
 from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name, name_split
 from kafka_eos.connectors.files.source.reader import FileReader
@@ -119,11 +118,11 @@ class FileSource(Source[T]):
         self._allow_feedback = allow_feedback
         self.value_type = value
 
-    def find_feedback(self, sink: Sink[Any], *, refused: bool) -> str | None:
+    def find_feedback(self, sink: Sink[Any], *, refused: bool, ctx: JobContext | None) -> str | None:
         """Return why the pipeline would read the files that ``sink`` writes; None if it would not."""
-        if self._ended or not isinstance(sink, FileSink) or (self._allow_feedback and not refused):
+        if self._ended or sink.location is None or (self._allow_feedback and not refused):
             return None
-        if sink.location != self._place.text:
+        if not self._reads_files_of(Dataset.at(sink.location)):
             return None
         return (
             f"reads the files of {self._place.text}, to which the pipeline writes its rows: they would circulate "
@@ -134,6 +133,20 @@ class FileSource(Source[T]):
                 else "; if the loop is intended and ends by itself, pass allow_feedback=True to the source."
             )
         )
+
+    def _reads_files_of(self, output: Dataset) -> bool:
+        """Return whether files that a sink writes there, or into partition directories there, are read."""
+        read = Dataset.at(self._place.text)
+        if read.namespace != output.namespace:
+            return False
+        directory, written = PurePosixPath(read.name), PurePosixPath(output.name)
+        if directory.is_relative_to(written):
+            between = directory.relative_to(written)
+        elif self._levels.names and written.is_relative_to(directory):
+            between = written.relative_to(directory)
+        else:
+            return False
+        return all("=" in part for part in between.parts)
 
     def describe(self) -> Mapping[str, Json]:
         description: dict[str, Json] = {

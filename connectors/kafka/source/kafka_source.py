@@ -228,16 +228,26 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Sour
             )
         return None
 
-    def find_feedback(self, sink: Sink[Any], *, refused: bool) -> str | None:
+    def find_feedback(self, sink: Sink[Any], *, refused: bool, ctx: JobContext | None) -> str | None:
         """Return why writing to this sink would create a loop, or None.
 
         A source with an end creates no loop: the sink writes after that end.
         """
         if self._discovery.end is not None or not isinstance(sink, KafkaSink) or (self._allow_feedback and not refused):
             return None
-        if sink.connection["bootstrap_servers"] != self._servers:
-            return None
-        return self._topics.find_feedback(sink.topic, refused=refused)
+        why = self._topics.find_feedback(sink.topic, refused=refused)
+        return why if why is not None and self._shares_cluster(sink, ctx) else None
+
+    def _shares_cluster(self, sink: KafkaSink[Any], ctx: JobContext | None) -> bool:
+        """Return whether the sink writes to the cluster of this source. With ``ctx``, the clusters' ids tell."""
+        if sink.connection["bootstrap_servers"] == self._servers:
+            return True
+        if ctx is None:
+            return False
+        target = resolve_cluster(sink.connection["bootstrap_servers"], sink.connection["config"], ctx)
+        with KafkaRequests(self._cluster(ctx)) as of_source, KafkaRequests(target) as of_sink:
+            read, written = of_source.cluster_id(), of_sink.cluster_id()
+        return read == written != ""
 
     @property
     def several(self) -> bool:

@@ -9,7 +9,8 @@ import pytest
 
 from kafka_eos import DerivedNameWarning, Pipeline, PlanError, WatermarkStrategy, bounded, monotonic, on_count, tumbling
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.sink import DeadLetters, Sink
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
@@ -145,6 +146,25 @@ def test_a_topic_may_be_read_back_where_nothing_goes_round_or_it_is_meant() -> N
     looped.sink(FileSink("/tmp/loop"), name="loop")
 
     assert pipeline.plan().node("later")
+
+
+@pytest.mark.parametrize(
+    ("read", "sink", "found"),
+    [
+        (FileSource("/made/sales"), DeltaSink("/made/sales"), True),
+        (FileSource("/made/sales/day=5"), FileSink("/made/sales"), True),
+        (FileSource("/made/sales/day=5/hour=1"), DeltaSink("/made/sales"), True),
+        (FileSource("/made", partitions=["day"]), FileSink("/made/day=5"), True),
+        (FileSource("/made"), FileSink("/made/day=5"), False),
+        (FileSource("/made/in"), FileSink("/made"), False),
+        (FileSource("/made/sales"), FileSink("/made/sales-paid"), False),
+        (FileSource("/made/sales"), FileSink("s3://made/sales"), False),
+    ],
+)
+def test_files_of_a_sink_are_found_in_its_directory_and_its_partition_directories(
+    read: FileSource[Any], sink: Sink[Any], found: bool
+) -> None:
+    assert (read.find_feedback(sink, refused=False, ctx=None) is not None) == found
 
 
 def no_source() -> Pipeline:
