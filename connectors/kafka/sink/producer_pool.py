@@ -78,6 +78,8 @@ class _ProducerEvents:
         self.refused = ""
         """The reason for which a broker has rejected this client's login, or ""."""
         self.purged = False
+        self.has_cause = False
+        """Whether a failure is known that is more than a purged record, which is a consequence of another failure."""
         self._brokers = BrokerWatch()
         self._statistics_count = 0
 
@@ -97,13 +99,17 @@ class _ProducerEvents:
 
     def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.purged = self.purged or purged(error)
+            if purged(error):
+                self.purged = True
+            else:
+                self.has_cause = True
             if is_refusal(error):
                 self.refusing_topics.add(message.topic() or "")
             self._fail(undelivered(error, message))
 
     def error(self, error: KafkaError) -> None:
         if error.fatal():
+            self.has_cause = True
             self._fail(error.str())
         elif is_login_error(error):
             self.refused = error.str()
@@ -148,6 +154,11 @@ class WarmProducer:
     def failures(self) -> list[str]:
         """Return the first few failed deliveries and fatal errors, one line each."""
         return self._events.failures
+
+    @property
+    def has_cause(self) -> bool:
+        """Return whether ``failures`` has more than records that were purged because of another failure."""
+        return self._events.has_cause
 
     @property
     def refusing_topics(self) -> frozenset[str]:

@@ -130,15 +130,19 @@ class EpochTransaction:
 
     def poll_errors(self, wait: float = 0) -> None:
         """Poll the client once; raise if the transaction has failed."""
+        self._poll(wait)
+        self.check()
+
+    def _poll(self, wait: float) -> None:
         with map_errors("poll"):
             self.warm.producer.poll(wait)
-        self.check()
 
     @contextmanager
     def explain_failure(self) -> Iterator[None]:
         """Raise the reason for which the transaction has failed, instead of the client's error.
 
-        The client refuses rows of a failed transaction. It reports the reason, a failed delivery, at about that time.
+        The client refuses rows of a failed transaction. It reports the reason, a failed delivery, at about that time,
+        and possibly after records that it has purged, which are no reason.
         """
         try:
             yield
@@ -146,8 +150,10 @@ class EpochTransaction:
             if not isinstance(error.__cause__, KafkaException):
                 raise
             deadline = time.monotonic() + _REASON_SECONDS
-            while time.monotonic() < deadline:
-                self.poll_errors(_REASON_SECONDS / 10)
+            while time.monotonic() < deadline and not self.warm.has_cause:
+                self._poll(_REASON_SECONDS / 10)
+                self.warm.ensure_login()
+            self.check()
             raise
 
     def prepare(self, requests: KafkaRequests, group: MarkerGroup) -> Committable:
