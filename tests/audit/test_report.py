@@ -12,7 +12,7 @@ from kafka_eos.audit.facts.process_deaths import deaths
 from kafka_eos.audit.report.charts import life
 from kafka_eos.audit.report.report_files import Context, write
 
-HOSTILE = '<script>alert("x")</script>'
+HOSTILE = '<script>alert("x")</script>\ud800'
 EVENTS = [
     {"event": "recovered", "at": 1_000, "epoch": 0, "term": 1},
     {"event": "committed", "at": 2_000, "epoch": 1, "term": 1, "records": {"kafka": 400}},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from kafka_eos.devtools.crash_test.chart import HEIGHT, WIDTH, draw
-from kafka_eos.devtools.crash_test.report import render
+from kafka_eos.devtools.crash_test.directory import CrashTestDirectory
+from kafka_eos.devtools.crash_test.report import render, write_files
 
 FACTS: dict[str, Any] = {
     "outcome": "PASS",
@@ -95,3 +98,15 @@ def test_the_page_shows_findings_in_the_code_and_what_was_not_killed_or_compared
     assert "add (shop.py, line 7)" in page and "shop.py:8: open(…)" in page
     assert "does not pass these steps, so nothing was killed there: align.barrier" in page
     assert "Not compared: sink totals: timers" in page
+
+
+def test_lone_surrogates_and_markup_of_records_are_escaped_in_both_files(tmp_path: Path) -> None:
+    check = {"name": "lost", "question": "Is none lost?", "found": 1, "first": ["orders/0/7: \ud800<script>"]}
+    audit = {"headline": "FAIL", "checks": [check], "skipped": {}, "not_compared": [], "notes": [],
+             "invisible": 0, "committed_epochs": 9}  # fmt: skip
+    home = CrashTestDirectory(tmp_path)
+
+    write_files(home, {**FACTS, "audit": audit})
+
+    assert json.loads(home.json.read_text(encoding="utf-8"))["audit"]["checks"] == [check]
+    assert "orders/0/7: \\ud800&lt;script&gt;" in home.html.read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ def write(directory: Path, verdict: Verdict, context: Context) -> None:
     (directory / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     (directory / "junit.xml").write_text(as_junit(content), encoding="utf-8")
     write_metrics(directory / "metrics.prom", content)
-    (directory / "report.html").write_text(as_html(content, context), encoding="utf-8")
+    (directory / "report.html").write_text(as_html(content, context), encoding="utf-8", errors="backslashreplace")
 
 
 def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:

@@ -48,9 +48,13 @@ def write_report(
     code: CodeReport,
 ) -> None:
     """Write both files into the test's directory."""
-    measured = _measured(home, facts, result, recording, audits, code)
-    home.json.write_text(json.dumps(measured, indent=2, ensure_ascii=False) + "\n")
-    home.html.write_text(render(measured))
+    write_files(home, _measured(home, facts, result, recording, audits, code))
+
+
+def write_files(home: CrashTestDirectory, measured: dict[str, Any]) -> None:
+    """Write both files. Lone surrogates of records, which cannot be encoded, are escaped."""
+    home.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+    home.html.write_text(render(measured), encoding="utf-8", errors="backslashreplace")
 
 
 def render(facts: dict[str, Any]) -> str:
