@@ -117,6 +117,13 @@ def test_a_record_that_was_dropped_is_remembered_whatever_fails_besides(code: in
     assert told((7, "a"), (code, "a"), (7, "b")).purged
 
 
+@pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT])
+def test_a_purged_record_is_no_cause_and_what_failed_before_or_after_it_is_one(code: int) -> None:
+    assert not told((code, "a"), (code, "b")).has_cause
+    assert told((code, "a"), (87, "a")).has_cause
+    assert told((7, "a"), (code, "a")).has_cause
+
+
 def test_fatal_errors_are_failures_and_refused_logins_are_told_apart() -> None:
     events = told()
     events.error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
