@@ -34,7 +34,7 @@ from kafka_eos.devtools.broker.topics import (
 )
 from kafka_eos.monitoring.terminal.exit_codes import EXIT_ONLY_DEAD_LETTERS
 from kafka_eos.plan import Plan, SourceNode
-from kafka_eos.pytest_plugin.topics import create_test_topics, delete_and_wait, expect_test_topics
+from kafka_eos.pytest_plugin.topics import create_test_topics, delete_test_topics, expect_test_topics
 from kafka_eos.runtime.program import Program, load_program
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.rolling_log import LocalLog
@@ -94,7 +94,7 @@ class PipelineRunner:
     def __exit__(self, *_: object) -> None:
         while self._created:
             broker, names = self._created.popitem()
-            delete_and_wait(Cluster(broker), names)
+            delete_test_topics(Cluster(broker), names)
 
     def _load(self, app: str) -> Program:
         ref = AppRef.parse(app)

@@ -22,13 +22,11 @@ from kafka_eos.devtools.broker.topics import (
     consume_records,
     create_topics,
     delete_topics,
-    list_topics,
     produce_records,
 )
 from kafka_eos.pytest_plugin.servers import STARTED
 from kafka_eos.testing import TimestampedValue
 
-_SECONDS = 20.0
 _CREATED: Final = set[tuple[str, str]]()
 """The topics that tests of this session have created: broker and name."""
 
@@ -90,7 +88,7 @@ class TopicFactory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        delete_and_wait(self._cluster, self._created)
+        delete_test_topics(self._cluster, self._created)
 
 
 def create_test_topics(cluster: Cluster, names: Sequence[str], partitions: int) -> None:
@@ -112,15 +110,12 @@ def expect_test_topics(job: str, cluster: Cluster, names: Collection[str]) -> No
         )
 
 
-def delete_and_wait(cluster: Cluster, names: list[str]) -> None:
-    """Delete topics; return when no client sees them any more, so that the next test can create them again."""
+def delete_test_topics(cluster: Cluster, names: list[str]) -> None:
+    """Delete topics that tests have created. The next test can create them again."""
     if not names:
         return
     delete_topics(cluster, names)
     _CREATED.difference_update((cluster.bootstrap, name) for name in names)
-    deadline = time.monotonic() + _SECONDS
-    while not list_topics(cluster).keys().isdisjoint(names) and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def _encode(given: Any, key: str | Callable[[Any], Any] | None) -> RecordToSend:

@@ -80,7 +80,10 @@ def create_topics(
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
-    """Delete topics with all their records. Raises ConfigError, for example if one does not exist."""
+    """Delete topics with all their records; return when a broker lists them no more.
+
+    Raises ConfigError, for example if one does not exist.
+    """
     admin = AdminClient(_config(cluster))  # a name keeps it alive: its futures fail without it
     for name, done in admin.delete_topics([*names], operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be deleted"):
