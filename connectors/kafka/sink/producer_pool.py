@@ -99,22 +99,19 @@ class _ProducerEvents:
 
     def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            if purged(error):
-                self.purged = True
-            else:
-                self.has_cause = True
             if is_refusal(error):
                 self.refusing_topics.add(message.topic() or "")
-            self._fail(undelivered(error, message))
+            self._fail(undelivered(error, message), was_purged=purged(error))
 
     def error(self, error: KafkaError) -> None:
         if error.fatal():
-            self.has_cause = True
             self._fail(error.str())
         elif is_login_error(error):
             self.refused = error.str()
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, was_purged: bool = False) -> None:
+        self.purged = self.purged or was_purged
+        self.has_cause = self.has_cause or not was_purged
         if len(self.failures) < 5 and reason not in self.failures:
             self.failures.append(reason)
 

@@ -132,6 +132,7 @@ def test_fatal_errors_are_failures_and_refused_logins_are_told_apart() -> None:
     assert (events.failures, events.refused) == ([], "who are you")
     events.error(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
     assert (events.failures, events.refused) == (["fenced"], "who are you")
+    assert events.has_cause and not events.purged
 
 
 def test_the_identity_is_the_first_that_the_statistics_tell_and_few_are_read_from_then_on() -> None:
