@@ -147,5 +147,5 @@ sbom: env ## What runs, with versions and licenses: dist/sbom.cdx.json (CycloneD
 	@$(BIN)/python requirements/sbom.py dist
 
 clean: ## Remove what was built, and caches; the environment and downloaded jars stay
-	@rm -rf build dist .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	@rm -rf {.,native}/build dist .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis {.,native}/*.egg-info
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
