@@ -58,8 +58,6 @@ class Limits:
     """Bytes of text and binary values. Data behind a database's savepoint is at most this plus one batch."""
 
     # Kafka
-    records_decoded_first: int = _limit(256)
-    """By a reader that does not know yet how long a record takes."""
     log_fetch_bytes: int = _limit(8 << 20, 100)
     """A broker returns at least one batch of records."""
     spare_producers: int = _limit(8, 1)

@@ -2,16 +2,21 @@
 
 Rule: a reader and a later replay (``replay_decoding``) decode in the same way. A record that cannot be decoded is
 passed to ``refuse``, never skipped.
+
+A checkpoint waits for the batch that is being decoded, and a record whose schema is not known here takes a request. So
+a reader decodes for a second, and the remaining records are a later batch.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from kafka_eos._util.bulk_calls import map_rows
+from kafka_eos._util.bulk_calls import TimedRows, map_rows
 from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords
 from kafka_eos.core.error_messages import UnfitValue
@@ -125,33 +130,49 @@ class MessageDecoder(Struct, frozen=True):
     columns: Callable[[str], Columns]
     header_filter: HeaderFilter | None = None
 
-    def batch(self, source: str, records: FetchedRecords, refuse: Reject) -> tuple[Batch[Any], int]:
-        """Return the batch of all records except those that ``refuse`` took, and the number filtered out.
+    def batch(
+        self, source: str, records: FetchedRecords, refuse: Reject, seconds: float = math.inf
+    ) -> tuple[Batch[Any], int, int]:
+        """Return the batch of the first records, without those that ``refuse`` took; how many these are; and how many
+        of them were filtered out.
 
-        Errors that ``refuse`` raises propagate.
+        They are all records, unless these take longer than ``seconds``. Errors that ``refuse`` raises propagate.
         """
         origin = KafkaOrigin(source, records)
-        rows, left_out = self._kept(records, refuse)
+        rows, unfiltered = self._filtered(records)
         some = records if len(rows) == len(records) else records.take(rows)
-        raws, decode = self.columns(records.topic)(some)
-        if decode is None:
-            return Batch(raws, rows, origin), left_out
-        values, refused = map_rows(decode, raws, refuse=lambda row, error: refuse(origin.raw(rows[row]), error))
-        bad = frozenset(refused)
-        return Batch(values, [row for at, row in enumerate(rows) if at not in bad] if bad else rows, origin), left_out
+        values, decode = self.columns(records.topic)(some)
+        bad: Sequence[int] = ()
+        waiting = deque(unfiltered.items())
 
-    def _kept(self, records: FetchedRecords, refuse: Reject) -> tuple[Sequence[int], int]:
-        """Return the rows that belong to the source, and the number filtered out. Rejected rows are in neither."""
+        def refuse_before(end: int) -> None:
+            while waiting and waiting[0][0] < end:
+                row, error = waiting.popleft()
+                refuse(origin.raw(row), error)
+
+        def refuse_undecoded(at: int, error: Exception) -> None:
+            refuse_before(rows[at])
+            refuse(origin.raw(rows[at]), error)
+
+        if decode is not None:
+            values, bad = map_rows(decode, TimedRows(values, seconds), refuse=refuse_undecoded)
+        decoded = len(values) + len(bad)
+        count = rows[decoded] if decoded < len(rows) else len(records)
+        refuse_before(count)
+        left_out = count - decoded - (len(unfiltered) - len(waiting))
+        kept = rows[:decoded]
+        if bad:
+            refused = frozenset(bad)
+            kept = [row for at, row in enumerate(kept) if at not in refused]
+        return Batch(values, kept, origin), count, left_out
+
+    def _filtered(self, records: FetchedRecords) -> tuple[Sequence[int], Mapping[int, Exception]]:
+        """Return the rows that belong to the source, and the errors of those for which the filter failed."""
         keeps = self.header_filter
         if keeps is None:
-            return range(len(records)), 0
-
-        def filtered(row: int) -> object:
-            return keeps(dict(records.headers(row)))
-
+            return range(len(records)), {}
+        errors: dict[int, Exception] = {}
         every = range(len(records))
-        verdicts, refused = map_rows(filtered, every, refuse=lambda row, error: refuse(records.raw(row), error))
-        bad = frozenset(refused)
-        judged = [row for row in every if row not in bad]
-        rows = [row for row, keep in zip(judged, verdicts, strict=True) if keep]
-        return (rows, len(judged) - len(rows)) if len(rows) < len(records) else (every, 0)
+        verdicts, _ = map_rows(lambda row: keeps(dict(records.headers(row))), every, refuse=errors.__setitem__)
+        judged = [row for row in every if row not in errors]
+        return [row for row, keep in zip(judged, verdicts, strict=True) if keep], errors

@@ -7,7 +7,6 @@ advances past the control records at the end of a partition when librdkafka repo
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -33,7 +32,6 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     map_error,
     map_errors,
 )
-from kafka_eos.connectors.kafka.source.decoding_pace import DecodingPace
 from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords
 from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
@@ -49,6 +47,8 @@ _STATISTICS_MS = 1_000
 restore of all workers, and under back-pressure. An hour of that takes 36 MB."""
 _LOOK = 5.0
 """Seconds to look up where a log begins."""
+_DECODED_AT_ONCE = 1.0
+"""Seconds in which a batch is decoded: a checkpoint waits for it."""
 
 
 class _ReplaceableConsumer:
@@ -131,7 +131,6 @@ class KafkaReader(Reader[T]):
         """Partitions that are read to their final end, or whose topic is excluded: the client no longer has them."""
         self._paused: frozenset[Place] = frozenset()
         self._at_end: set[Place] = set()
-        self._pace = DecodingPace()
         self._fetched: list[FetchedRecords] = []
         """Records that are to be returned, of one topic each: a batch is of one topic."""
         self._ends: dict[Place, int] = {}
@@ -163,11 +162,10 @@ class KafkaReader(Reader[T]):
             self._fetched, self._ends = [], {}
             self._fetch_from(self._next)
             self._switch(self._client.consumer.pause, self._paused)
-        most = min(max_records, self._pace.records)
-        records = self._next_of_one_topic(most)
+        records = self._next_of_one_topic(max_records)
         if records is None:
             self._fetch(max_records, timeout)
-            records = self._next_of_one_topic(most)
+            records = self._next_of_one_topic(max_records)
         batch = None if records is None else self._decoded(records)
         # Only now: if rejecting a record raises, no position may have advanced.
         self._settle()
@@ -198,13 +196,14 @@ class KafkaReader(Reader[T]):
 
     def _decoded(self, records: FetchedRecords) -> Batch[T] | None:
         batch: Batch[T]
-        begun = time.monotonic()
         try:
-            batch, left_out = self._decoding.batch(self._source, records, self._reject)
+            batch, count, left_out = self._decoding.batch(self._source, records, self._reject, _DECODED_AT_ONCE)
         except BaseException:
             self._fetched.insert(0, records)
             raise
-        self._pace.adapt(len(records), time.monotonic() - begun)
+        if count < len(records):
+            self._fetched.insert(0, records.take(range(count, len(records))))
+            records = records.take(range(count))
         if left_out:
             self._left_out(left_out)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.

@@ -18,7 +18,7 @@ from kafka_eos.core.records import Batch, RawRecord, Record
 
 def replay(source: str, raws: Sequence[RawRecord], decoding: MessageDecoder, reject: Reject) -> Batch[Any]:
     """Return the batch that a reader makes of ``raws``, all of one topic, without rows that ``reject`` took."""
-    batch, _ = decoding.batch(source, MessageRecords(raws[0].topic, list(map(_message, raws))), reject)
+    batch, _, _ = decoding.batch(source, MessageRecords(raws[0].topic, list(map(_message, raws))), reject)
     return batch
 
 

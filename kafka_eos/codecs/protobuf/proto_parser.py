@@ -108,17 +108,17 @@ class _Parser:
 
     def _bytes(self) -> bytes:
         """Take one or several literals, which mean one text."""
-        found = b""
+        found = []
         while True:
             token = self._take()
             if token[0] not in "\"'":
                 raise self._wrong(f"expected a string, found {token}")
             try:
-                found += _ESCAPE.sub(_unescaped, token[1:-1].encode())
+                found.append(_ESCAPE.sub(_unescaped, token[1:-1].encode()))
             except (ValueError, OverflowError):
                 raise self._wrong(f"{token} has an escape that is not a character") from None
             if self._token[:1] not in ("'", '"'):
-                return found
+                return b"".join(found)
 
     def _string(self) -> str:
         try:

@@ -138,9 +138,18 @@ class Registry:
         try:
             return self._of_id(guid, lambda client: client.get_schema_by_guid(guid))
         except _NoSuchPage:
-            # Only Confluent's newer registries have such ids. Any registry has an answer about a number.
+            # Only Confluent's newer registries have such ids.
+            if self.answers_for_ids():
+                return None
+            raise
+
+    def answers_for_ids(self) -> bool:
+        """Return whether the server has an answer about a number, as any registry has."""
+        try:
             self.schema(MAX_SCHEMA_ID)
-            return None
+        except ConfigError:
+            return False
+        return True
 
     def _of_id(self, schema_id: int | str, ask: Callable[[Any], Any]) -> RegisteredSchema | None:
         with self._answering(f"schema {schema_id}") as client:

@@ -15,7 +15,7 @@ from kafka_eos._util.connection_deadline import ConnectionDeadline
 
 _MOST_BYTES: Final = 16 << 20
 """Far more than the largest schema has that a registry accepts."""
-_MOST_SECONDS: Final = 30.0
+_MOST_SECONDS: Final = 10.0
 """The time limit of a request and its response. The client's own timeout limits each read only."""
 _DEADLINE: Final = "trace"
 """The name of the request extension that receives the connection."""

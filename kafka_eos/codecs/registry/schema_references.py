@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Registry
 from kafka_eos.codecs.registry.unknown_schemas import SchemaNotFound
 from kafka_eos.codecs.type_inspection import type_name
-from kafka_eos.core.errors import PlanError
+from kafka_eos.core.errors import PlanError, RegistryUnavailable
 
 _DEEPEST: Final = 32
 """Maximum depth of references."""
 _MOST: Final = 1000
 """Maximum number of direct and indirect references of a schema: each is a request."""
+_MOST_SECONDS: Final = 30.0
+"""The time limit of all these requests."""
 
 
 def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: type) -> dict[str, str]:
@@ -39,7 +42,7 @@ def fetch_references(schema: RegisteredSchema, registry: Registry) -> dict[str, 
     """Fetch all schemas that a schema refers to, dependencies first.
 
     Raises SchemaNotFound if one is missing, ValueError if one name stands for two schemas, or if references are
-    circular.
+    circular, and RegistryUnavailable if the registry takes too long.
     """
     walk = _ReferenceResolver(registry)
     walk.down(schema, _DEEPEST)
@@ -51,6 +54,7 @@ class _ReferenceResolver:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._until = time.monotonic() + _MOST_SECONDS
         self._walked: dict[tuple[str, int], RegisteredSchema] = {}
         self.found: dict[str, RegisteredSchema] = {}
 
@@ -69,6 +73,11 @@ class _ReferenceResolver:
     def _asked(self, reference: Reference) -> RegisteredSchema:
         if len(self._walked) >= _MOST:
             raise ValueError(f"it refers to more than {_MOST} schemas")
+        if time.monotonic() > self._until:
+            raise RegistryUnavailable(
+                f"the schema registry {self._registry.url} has not returned the schemas that a schema refers to within "
+                f"{_MOST_SECONDS:g} s"
+            )
         other = self._registry.referenced(reference)
         if other is None:
             raise SchemaNotFound(

@@ -2,7 +2,7 @@
 
 One server of a registry may learn of a new schema later than another, and a record may arrive sooner. So the lookup is
 retried before the record is rejected. Rule: the total waiting time of a codec is a small share of its time, so that a
-stream of unknown ids does not block the job.
+stream of unknown ids does not block the job. A lookup that takes long is not retried.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ PAUSES: Final = (0.25, 0.75, 2.0)
 _SHARE: Final = 0.1
 _MOST_WAITING: Final = 6.0
 """Maximum waiting time at once, enough for two ids. It is regained over time, by ``_SHARE`` of the elapsed time."""
+_LONGEST_LOOKUP: Final = 5.0
+"""Seconds after which a lookup is not retried: with its retries it would take minutes."""
 _REFUSED_FOR: Final = 5.0
 """Seconds in which an unknown id is not looked up again."""
 _MOST_IDS: Final = 1000
@@ -27,7 +29,7 @@ _MOST_IDS: Final = 1000
 
 
 class SchemaNotFound(UnfitValue):
-    """The registry does not have a schema, or one that it refers to."""
+    """The registry does not have a schema, or one that it refers to, or refuses it."""
 
 
 def expect_found(schema: T | None, schema_id: object, url: str) -> T:
@@ -60,11 +62,13 @@ class SchemaLookupRetry:
             raise SchemaNotFound(why)
         pauses = iter(self._pauses)
         while True:
+            asked_at = time.monotonic()
             try:
                 return ask()
             except SchemaNotFound as error:
                 pause = next(pauses, None)
-                if pause is None or not self._may_wait(pause):
+                slow = time.monotonic() - asked_at > _LONGEST_LOOKUP
+                if pause is None or slow or not self._may_wait(pause):
                     self._refuse(schema_id, error)
                     raise
             time.sleep(pause)

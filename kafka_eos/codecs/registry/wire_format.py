@@ -3,8 +3,9 @@
     RegistryCodec    for one topic: reads every schema that the registry knows, writes with one schema of it
 
 Rule: a value is resolved from the schema with which it was written, found by its id. An id that the registry does not
-know is the record's fault; an unavailable registry is not, and is retried. Only the check at the start of a job
-registers schemas: other encoders, such as the audit, change nothing.
+know, or refuses, is the record's fault. An unavailable registry is not, and is retried; and so is one that refuses all
+requests after the start, because a proxy or a change of its permissions may do so for a while. Only the check at the
+start of a job registers schemas: other encoders, such as the audit, change nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kafka_eos.codecs.registry.schema_registration import (
 from kafka_eos.codecs.registry.unknown_schemas import PAUSES, SchemaLookupRetry, SchemaNotFound, expect_found
 from kafka_eos.codecs.type_inspection import type_name
 from kafka_eos.core.error_messages import UnfitValue
-from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.errors import ConfigError, RegistryUnavailable
 from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
@@ -198,7 +199,16 @@ class RegistryCodec(Codec[T]):
 
     def _head(self) -> bytes:
         """Return the prefix that identifies the schema of written values, and their message in it."""
-        return (self._prefix or self._require_schema_id()) + self._language.message_indexes
+        return (self._prefix or self._expect_schema_id()) + self._language.message_indexes
+
+    def _expect_schema_id(self) -> bytes:
+        """Look up the id after the start. It has found the schema, so another response now may change again."""
+        try:
+            return self._require_schema_id()
+        except ConfigError as error:
+            if self._registry.in_memory:
+                raise
+            raise RegistryUnavailable(str(error)) from None
 
     def decode(self, data: bytes) -> T:
         decode = self._decoders.get(data[:PREFIX])
@@ -293,7 +303,18 @@ class RegistryCodec(Codec[T]):
     def _fetch_decoder(self, prefix: bytes) -> Callable[[bytes], T]:
         """Fetch a schema and create its decoder."""
         schema_id, ask = self._named(prefix)
-        return self._unknown.retry(schema_id, lambda: self._fetched(prefix, schema_id, ask()))
+        return self._unknown.retry(schema_id, lambda: self._ask(prefix, schema_id, ask))
+
+    def _ask(
+        self, prefix: bytes, schema_id: SchemaId, ask: Callable[[], RegisteredSchema | None]
+    ) -> Callable[[bytes], T]:
+        """Ask the registry once. If it refuses every request, and not those for this schema, no record is at fault."""
+        try:
+            return self._fetched(prefix, schema_id, ask())
+        except ConfigError as refused:
+            if self._registry.answers_for_ids():
+                raise SchemaNotFound(str(refused)) from None
+            raise RegistryUnavailable(str(refused)) from None
 
     def _fetched(self, prefix: bytes, schema_id: SchemaId, found: RegisteredSchema | None) -> Callable[[bytes], T]:
         writer = expect_found(found, schema_id, self._registry.url)

@@ -77,7 +77,7 @@ def test_a_reader_goes_on_behind_a_record_whose_validator_raises_it(columns: Any
     def refuse(raw: RawRecord, error: Exception) -> None:
         refused.append((raw.offset, str(error) if str(error) == STOP_ITERATION_ESCAPED else type(error).__name__))
 
-    batch, _ = MessageDecoder(lambda topic: columns).batch("in", MessageRecords("t", messages), refuse)
+    batch, *_ = MessageDecoder(lambda topic: columns).batch("in", MessageRecords("t", messages), refuse)
 
     assert (len(batch.values), list(batch.origin_rows)) == (3, [0, 2, 5])
     assert refused == [(1, STOP_ITERATION_ESCAPED), (3, "ValueError"), (4, STOP_ITERATION_ESCAPED)]
@@ -88,7 +88,7 @@ def test_a_key_that_cannot_be_decoded_is_told_from_a_value() -> None:
     told: list[str] = []
     decoding = MessageDecoder(lambda topic: record_decoder(codec_for(int), codec_for(Order)))
 
-    batch, _ = decoding.batch("in", MessageRecords("t", [bad]), lambda raw, error: told.append(str(error)))
+    batch, *_ = decoding.batch("in", MessageRecords("t", [bad]), lambda raw, error: told.append(str(error)))
 
     assert [*batch.values] == []
     assert [text.partition(": ")[0] for text in told] == ["in the key"]

@@ -18,7 +18,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos.codecs import Registry, avro
-from kafka_eos.codecs.registry import response_bounds
+from kafka_eos.codecs.registry import response_bounds, schema_references
 from kafka_eos.codecs.registry import unknown_schemas as unknown
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, SubjectVersion
 from kafka_eos.codecs.registry.schema_references import fetch_references
@@ -87,14 +87,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             "cannot return schema 7: Failed",
         ),
         ((200, b'{"schema": "{"}'), Fault.RECORD, "schema 7 of http"),
-        ((400, b"<html>bad request</html>"), Fault.JOB, "responded to schema 7"),
-        ((400, b'{"error_code": 400, "message": "bad gateway"}'), Fault.JOB, "responded to schema 7"),
-        ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), Fault.JOB, "Check the path of the address"),
-        ((404, b"<html>no such page</html>"), Fault.JOB, "Check the path of the address"),
-        ((401, b'{"error_code": 401, "message": "Unauthorized"}'), Fault.JOB, "basic.auth.user.info"),
-        ((403, b"<html>"), Fault.JOB, "basic.auth.user.info"),
-        (Sent(307, b"", {"Location": "https://elsewhere/"}), Fault.JOB, "to another address, which is not followed"),
-        ((422, SAID), Fault.JOB, "no leader"),
+        ((400, b"<html>bad request</html>"), Fault.ENVIRONMENT, "responded to schema 7"),
+        ((400, b'{"error_code": 400, "message": "bad gateway"}'), Fault.ENVIRONMENT, "responded to schema 7"),
+        (
+            (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+            Fault.ENVIRONMENT,
+            "Check the path of the address",
+        ),
+        ((404, b"<html>no such page</html>"), Fault.ENVIRONMENT, "Check the path of the address"),
+        ((401, b'{"error_code": 401, "message": "Unauthorized"}'), Fault.ENVIRONMENT, "basic.auth.user.info"),
+        ((403, b"<html>"), Fault.ENVIRONMENT, "basic.auth.user.info"),
+        (
+            Sent(307, b"", {"Location": "https://elsewhere/"}),
+            Fault.ENVIRONMENT,
+            "to another address, which is not followed",
+        ),
+        ((422, SAID), Fault.ENVIRONMENT, "no leader"),
     ],
 )
 def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock: list[float]) -> None:
@@ -102,6 +110,62 @@ def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock
         items(server.url).decode(THREE)
 
     assert ErrorRules().classify(raised.value) is fault
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (403, b'{"error_code": 40301, "message": "User ann is denied operation Read on Subject: payroll-value"}'),
+        (404, b"<html>no such page</html>"),
+        (422, SAID),
+        Sent(307, b"", {"Location": "https://elsewhere/"}),
+    ],
+)
+@pytest.mark.parametrize("referred", [False, True])
+def test_a_refusal_that_concerns_one_schema_is_the_records_fault(
+    refusal: Answer, referred: bool, clock: list[float]
+) -> None:
+    """A producer may state any id: that of a schema which the job may not read, in place of one of its own."""
+    whole = json.dumps({**json.loads(LINE), "references": [{"name": "n", "subject": "payroll-value", "version": 1}]})
+
+    def answer(request: Request) -> Answer:
+        if referred and "/ids/7" in request.path:
+            return 200, whole.encode()
+        return refusal if "/ids/7" in request.path or "/payroll-value/" in request.path else UNKNOWN
+
+    with Answering(answer) as server:
+        codec = items(server.url)
+        with pytest.raises(ValueError, match="the schema registry .* responded to ") as raised:
+            codec.decode(THREE)
+        asked = len(server.seen)
+        with pytest.raises(ValueError, match="the schema registry .* responded to "):
+            codec.decode(THREE)
+
+        assert len(server.seen) == asked
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
+
+
+def test_references_that_take_too_long_are_no_records_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_references, "_MOST_SECONDS", 0.0)
+    whole = json.dumps({**json.loads(LINE), "references": [{"name": "n", "subject": "s", "version": 1}]}).encode()
+    with (
+        Answering(lambda request: (200, whole)) as server,
+        pytest.raises(RegistryUnavailable, match="has not returned the schemas that a schema refers to within 0 s"),
+    ):
+        items(server.url).decode(THREE)
+
+
+def test_a_lookup_that_takes_long_is_not_retried(clock: list[float]) -> None:
+    """With its retries it would take longer than a worker may be without progress."""
+
+    def slow(request: Request) -> Answer:
+        clock[0] += 6
+        return UNKNOWN
+
+    with Answering(slow) as server:
+        with pytest.raises(ValueError, match="has no schema 7"):
+            items(server.url).decode(THREE)
+        assert len(server.seen) == 1
 
 
 NO_PAGE = (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')
@@ -153,8 +217,17 @@ def test_a_globally_unique_id_is_the_records_fault_where_a_registry_has_none(
             items(server.url, id_in="header").decode_with(b"\x06", headers)
         assert ErrorRules().classify(raised.value) is Fault.RECORD
         server.answer = lambda request: no_page
-        with pytest.raises(ConfigError, match="Check the path of the address"):
+        with pytest.raises(RegistryUnavailable, match="Check the path of the address"):
             items(server.url, id_in="header").decode_with(b"\x06", headers)
+
+
+@pytest.mark.parametrize("answer", [(403, SAID), (404, b"<html>"), UNKNOWN, (307, b"")])
+def test_a_refusal_after_the_start_is_no_fault_of_what_is_written(answer: Answer) -> None:
+    with Answering(lambda request: answer) as server:
+        with pytest.raises(RegistryUnavailable):
+            items(server.url).encode(Item(quantity=1))
+        with pytest.raises(ConfigError):
+            items(server.url).check()
 
 
 @pytest.mark.parametrize("answer", [(200, b""), (200, b"{}"), (200, b'{"id": "7"}'), (200, b"<html>")])

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka.source import reader as reader_module
 from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, position, split_id
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
@@ -44,11 +46,11 @@ def opened(record_client: str, broker: ScriptedBroker) -> Iterator[Opened]:
     """``opened({partition: offset})``: readers of the log."""
     readers: list[Reader[Any]] = []
 
-    def open_(at: dict[int, int], services: Services | None = None, **config: Any) -> Reader[Any]:
+    def open_(at: dict[int, int], services: Services | None = None, value: Any = int, **config: Any) -> Reader[Any]:
         job = JobContext("job", Term(1), {"bootstrap_servers": broker.address})
         task = TaskContext(job, 0, 1, "numbers", services or Services())
         soon = {"fetch.wait.max.ms": 10, **config}
-        readers.append(KafkaSource("in", value=int, config=soon).reader(task, positions(at)))
+        readers.append(KafkaSource("in", value=value, config=soon).reader(task, positions(at)))
         return readers[-1]
 
     yield open_
@@ -132,15 +134,38 @@ def test_what_is_fetched_and_not_returned_moves_nothing(log: Log, opened: Opened
         assert at(reader) == {0: done}
 
 
-@pytest.mark.limits(records_decoded_first=2)
-def test_a_reader_that_does_not_know_its_records_begins_with_a_small_batch(log: Log, opened: Opened) -> None:
-    """Each record may take a request, and a checkpoint waits for the batch."""
-    log.append(0, *(b"%d" % number for number in range(7)))
-    reader = opened({0: 0})
+class Asking(Codec[int]):
+    """A codec that decodes one record at a time, as one that asks a server does."""
+
+    type, name, schema = int, "asking", "int"
+
+    def encode(self, value: int) -> bytes:
+        return b"%d" % value
+
+    def decode(self, data: bytes) -> int:
+        return int(data)
+
+
+def test_records_that_take_long_are_batches_of_their_own(
+    log: Log, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record may take a request, and a checkpoint waits for the batch: even for the first one of a reader."""
+    monkeypatch.setattr(reader_module, "_DECODED_AT_ONCE", 0.0)
+    log.append(0, b"0", b"1", b"bad", b"3")
+    refused: list[int] = []
+    reader = opened(
+        {0: 0}, Services(reject_record=lambda source, raw, error: refused.append(raw.offset)), value=Asking()
+    )
     fetched_all(log)
 
-    assert [batch and batch.values for batch in (reader.poll(100, 0) for _ in range(3))] == [[0, 1], [2, 3, 4, 5], [6]]
-    assert at(reader) == {0: 7}
+    found = []
+    for number in range(1, 5):
+        batch = reader.poll(100, 0)
+        found.append(batch and batch.values)
+        assert at(reader) == {0: number}
+        assert reader.list_splits_at_end() == ([] if number < 4 else [split_id("in", 0)])
+    assert found == [[0], [1], None, [3]]
+    assert refused == [2]
 
 
 def test_who_waits_is_given_what_comes_meanwhile(log: Log, opened: Opened) -> None:

@@ -9,17 +9,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from kafka_eos import Pipeline
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
+from kafka_eos.codecs import BytesCodec, codec_for
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import TopicPartition
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.cluster_facts import TopicMetadata, _topic_facts
 from kafka_eos.connectors.kafka.rpc.messages.cluster import MetadataPartition, MetadataTopic
+from kafka_eos.connectors.kafka.source.fetched_records import MessageRecords
+from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, record_decoder
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.connectors.kafka.source.subscription import Subscription
 from kafka_eos.core.errors import ConfigError, PoisonRecord, UserError
@@ -419,6 +423,27 @@ def test_a_record_on_which_the_filter_raises_is_refused_like_one_that_cannot_be_
     )
 
     assert (batch.values, list(batch.origin_rows), refused) == ([2], [1], [(0, "KeyError('kind')")])
+
+
+def test_what_a_filter_refuses_behind_the_records_of_a_batch_is_refused_with_its_own() -> None:
+    """In the order of the offsets, and once."""
+    decoding = MessageDecoder(
+        lambda topic: record_decoder(BytesCodec(), codec_for(int)), lambda headers: headers["kind"] == b"order"
+    )
+    kinds = [None, "order", "other", None, "order", None, "other"]
+    raws = [raw(offset, kind, b"bad" if offset == 4 else b"%d" % offset) for offset, kind in enumerate(kinds)]
+    left = MessageRecords(
+        "in",
+        [Message("in", 0, each.offset, None, each.value, list(each.headers), timestamp=(0, -1)) for each in raws],
+    )
+    refused: list[int] = []
+    found = []
+    while len(left):
+        batch, count, left_out = decoding.batch("in", left, lambda raw, error: refused.append(raw.offset), seconds=0)
+        found.append(([record.value for record in batch.values], count, left_out, [*refused]))
+        left = left.take(range(count, len(left)))
+
+    assert found == [([1], 4, 1, [0, 3]), ([], 3, 1, [0, 3, 4, 5])]
 
 
 def test_a_reader_counts_what_its_filter_leaves_out_and_passes_it(
