@@ -15,7 +15,9 @@ from msgspec import Struct
 
 from kafka_eos.core.errors import ConfigError
 
-_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}"
+"""A pattern of the names that ``ensure_name`` accepts, for Python and for Java."""
+_TOKEN = re.compile(NAME)
 _IDENTITY = re.compile(r"[0-9a-f]{12}")
 
 SplitId = NewType("SplitId", str)

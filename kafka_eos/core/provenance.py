@@ -1,10 +1,11 @@
 """The provenance text of an output: sinks write it, and the audit reads it.
 
-<term>.<epoch>/<source>/<topic>/<partition>/<offset>/<lane>.<ordinal>[/<update>]
+<job>.<term>.<epoch>/<source>/<topic>/<partition>/<offset>/<lane>.<ordinal>[/<update>]
 
-``term.epoch`` is the attempt that wrote the row; the rest names the input row, the number of the output among that
-row's outputs, and, after a fold or reduce whose state lasts, how many outputs the key has had. Everything after the
-first slash is the same in every attempt, so two visible outputs that agree there are a duplicate.
+``job.term.epoch`` is the attempt that wrote the row: the job's name (several may write to one topic), its term and the
+epoch. The rest names the input row, the number of the output among that row's outputs, and, after a fold or reduce
+whose state lasts, how many outputs the key has had. Everything after the first slash is the same in every attempt, so
+two visible outputs of a job that agree there are a duplicate.
 
 The topic may be the name of a file or a table, with any characters. It is percent-encoded. So the text is ASCII without
 quotes, commas and spaces, and needs no quoting in a header, a line of JSON or a cell of CSV.
@@ -35,7 +36,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.ids import NAME, Epoch, Term
 from kafka_eos.core.records import Batch
 
 TIMERS = "timers"
@@ -50,8 +51,8 @@ ENCODED_NAME: Final = r"(?:[A-Za-z0-9._~=-]|%[0-9A-F]{2})+"
 """A pattern of the results of ``encode_name``, for Python and for Java."""
 
 _TEXT = re.compile(
-    rf"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>{ENCODED_NAME})/(?P<partition>\d+)/(?P<offset>-?\d+)"
-    r"/(?P<lane>\d+)\.(?P<ordinal>\d+(?:-\d+)*)(?:/(?P<update>\d+))?",
+    rf"(?P<job>{NAME})\.(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>{ENCODED_NAME})"
+    r"/(?P<partition>\d+)/(?P<offset>-?\d+)/(?P<lane>\d+)\.(?P<ordinal>\d+(?:-\d+)*)(?:/(?P<update>\d+))?",
     re.ASCII,
 )
 
@@ -65,6 +66,7 @@ _IDENTITY: Final = re.compile(
 class Provenance(Struct, frozen=True):
     """A parsed provenance text. ``str`` formats it again."""
 
+    job: str
     term: Term
     epoch: Epoch
     source: str
@@ -81,14 +83,14 @@ class Provenance(Struct, frozen=True):
         return str(self).partition("/")[2]
 
     def __str__(self) -> str:
-        start = prefix(self.term, self.epoch, self.source, self.topic, self.partition)
+        start = prefix(self.job, self.term, self.epoch, self.source, self.topic, self.partition)
         update = "" if self.update is None else f"/{self.update}"
         return f"{start}{self.offset}/{self.lane}.{self.ordinal}{update}"
 
 
-def prefix(term: Term, epoch: Epoch, source: str, topic: str, partition: int) -> str:
+def prefix(job: str, term: Term, epoch: Epoch, source: str, topic: str, partition: int) -> str:
     """Return the common start of all rows of one partition and one epoch; append the offset."""
-    return f"{term.n}.{epoch.n}/{source}/{encode_name(topic)}/{partition}/"
+    return f"{job}.{term.n}.{epoch.n}/{source}/{encode_name(topic)}/{partition}/"
 
 
 def encode_name(topic: str) -> str:
@@ -127,12 +129,13 @@ def extend_branches(batch: Batch[Any], place: int, always: bool = False) -> Batc
     return replace(batch, branch=fixed)
 
 
-def format_provenance(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
+def format_provenance(batch: Batch[Any], job: str, term: Term, epoch: Epoch) -> list[str]:
     """Format the provenance text of every row of a batch, in order."""
     origin, lane = batch.origin, batch.lane
     partitions, offsets = origin.partitions, origin.offsets
     starts = {
-        p: prefix(term, epoch, origin.source, origin.topic, p) for p in {partitions[row] for row in batch.origin_rows}
+        p: prefix(job, term, epoch, origin.source, origin.topic, p)
+        for p in {partitions[row] for row in batch.origin_rows}
     }
     branch = batch.branch or itertools.repeat("")
     texts = [
@@ -164,9 +167,10 @@ def parse_provenance(text: str) -> Provenance:
         or encode_name(topic) != match["topic"]
         or (match["offset"].startswith("-") and topic not in (TIMERS, PROCESSING_TIMERS))
     ):
-        raise ValueError(f"{text!r} is not a provenance: <term>.<epoch>/<source>/<topic>/<partition>/<offset>/…")
+        raise ValueError(f"{text!r} is not a provenance: <job>.<term>.<epoch>/<source>/<topic>/<partition>/…")
     part = match.groupdict()
     return Provenance(
+        job=part["job"],
         term=Term(int(part["term"])),
         epoch=Epoch(int(part["epoch"])),
         source=part["source"],

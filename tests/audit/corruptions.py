@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kafka_eos.audit import Check
 from kafka_eos.core.provenance import HEADER
-from tests.audit.job import Out
+from tests.audit.output_records import OWN, Out
 
 Outs = list[Out]
 
@@ -54,9 +54,9 @@ def without(outs: Outs, *gone: int) -> Outs:
 
 
 def told(o: Out, attempt: str) -> str:
-    """The provenance of ``o`` as another attempt writes it."""
+    """The provenance of ``o`` as another attempt of the job writes it: its term and epoch."""
     assert o.text is not None
-    return f"{attempt}/{o.text.split('/', 1)[1]}"
+    return f"{OWN}.{attempt}/{o.text.split('/', 1)[1]}"
 
 
 # ---------------------------------------------------------------- nothing
@@ -303,7 +303,7 @@ def the_provenance_missing(outs: Outs) -> Outs:
 
 @corruption(foreign=1, lost=1, update_gap=1)
 def the_provenance_garbled(outs: Outs) -> Outs:
-    return changed(outs, nth(outs, "bob", 2), text="2.2/orders/somewhere")
+    return changed(outs, nth(outs, "bob", 2), text=f"{OWN}.2.2/orders/somewhere")
 
 
 @corruption(foreign=1, lost=1, update_gap=1)

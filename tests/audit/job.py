@@ -27,14 +27,14 @@ from kafka_eos.audit import Verdict, audit
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.core.provenance import HEADER, Provenance
+from kafka_eos.core.provenance import Provenance
 from kafka_eos.runtime.program import load_program
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.epoch_ledger import EpochLedger
 from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.storage_factory import open_storage
-from tests.audit.output_records import FED_AT, Out
+from tests.audit.output_records import FED_AT, OWN, Out
 from tests.audit.provenance_files import rounds, write_beside
 from tests.producers import in_order, in_transactions
 from tests.waiting import PATIENCE
@@ -76,7 +76,7 @@ def out(
 ) -> Out:
     """An output of the input record at (partition, offset), written by ``epoch`` = (term, epoch)."""
     term, number = epoch
-    where = Provenance(Term(term), Epoch(number), source, topic, *at, lane, str(ordinal), update)
+    where = Provenance(OWN, Term(term), Epoch(number), source, topic, *at, lane, str(ordinal), update)
     return Out(key, value, str(where), target)
 
 
@@ -185,8 +185,10 @@ class Job:
         producer.begin_transaction()
         for topic, rows in outs.items():
             for each in rows:
-                headers = [*each.headers, *([] if each.text is None else [(HEADER, each.text.encode())])]
-                producer.produce(topic, each.value, each.key, each.partition, headers=headers, timestamp=each.timestamp)
+                producer.produce(
+                    topic, each.value, each.key, each.partition, headers=each.headers_of(self.name),
+                    timestamp=each.timestamp,
+                )  # fmt: skip
         assert producer.flush(PATIENCE) == 0
 
     # ------------------------------------------------------------ job directory

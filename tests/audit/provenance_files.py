@@ -10,7 +10,7 @@ from uuid import uuid4
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.connectors.kafka.sink.producer_pool import WarmProducer
 from kafka_eos.core.ids import EpochId
-from kafka_eos.core.provenance import HEADER, Provenance, parse_provenance
+from kafka_eos.core.provenance import Provenance, parse_provenance
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.storage import provenance_files as provenance
@@ -74,9 +74,7 @@ def write_beside(
     recordings = {topic: ProvenanceRecorder() for topic in told}
     for topic, outs in told.items():
         for each in outs:
-            headers = list(each.headers)
-            if attempt is None and each.text is not None:
-                headers.append((HEADER, each.text.encode()))
+            headers = each.headers_of(storage.root.name) if attempt is None else list(each.headers)
             warm.producer.produce(
                 topic, each.value, each.key, each.partition, headers=headers, timestamp=each.timestamp
             )

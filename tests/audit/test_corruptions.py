@@ -25,6 +25,7 @@ from kafka_eos.core.provenance import HEADER
 from kafka_eos.runtime.operators.rejections import hash_operator
 from tests.audit.corruptions import CORRUPTIONS, Corruption, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, placed, refused_at
+from tests.audit.output_records import OWN
 from tests.marks import campaign
 from tests.spark_sessions import SparkSessions
 from tests.waiting import PATIENCE
@@ -220,7 +221,7 @@ class World:
     def _write_letters(self) -> None:
         """One is lost, one is doubled, one has another header; the one that a sink refused is right."""
         refused = self.outs[nth(self.outs, "ann", 3)]
-        where = f"2.2/orders/{self.input}/0/"
+        where = f"{OWN}.2.2/orders/{self.input}/0/"
         first = Out(None, b"bad 1", f"{where}11/0.0-{hash_operator('orders')}-0", 0, refused_at(self.input, 11))
         altered = Out(None, b"bad 2", f"{where}12/0.0-{hash_operator('orders')}-0", 0, refused_at(self.input, 21))
         raw = json.dumps({"user": "ann", "amount": 9}).encode()
@@ -232,7 +233,7 @@ class World:
         directory = Path(self.files[sink])
         directory.mkdir()
         form = b"%.0b%b\n" if sink.startswith("plain") else b'{"provenance":"%b","value":%b}\n'
-        lines = [form % ((o.text or "").encode(), o.value or b"") for o in self.outs]
+        lines = [form % ((o.said(self.job.name) or "").encode(), o.value or b"") for o in self.outs]
         for number, data in enumerate(_spoilt(sink, lines), 1):
             if data:
                 (directory / f"part-{number:012d}-0000-{self.job.name}.{sink}.jsonl").write_bytes(data)
@@ -318,7 +319,7 @@ def miscounted(world: World, corrupted: Corruption) -> dict[Check, int]:
     """Of both epochs those of which not eight outputs are visible."""
     valid = re.compile(PROVENANCE.replace(r"\z", r"\Z"))
     shown = Counter(text.split("/")[0] for text in map(_provenance, corrupted.spoil(world.outs)) if valid.match(text))
-    wrong = sum(shown[attempt] != 8 for attempt in ("1.1", "2.2"))
+    wrong = sum(shown[attempt] != 8 for attempt in (f"{OWN}.1.1", f"{OWN}.2.2"))
     return {Check.WRONG_COUNT: wrong} if wrong else {}
 
 

@@ -12,7 +12,7 @@ from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.connectors.files.file_names import files_of
 
 NAME = "part-000000000007-0003-job.out.jsonl"
-TEXT = "1.7/in/words/0/5/0.0"
+TEXT = "job.1.7/in/words/0/5/0.0"
 
 
 def line(spark: Any, directory: Path, data: bytes) -> Any:

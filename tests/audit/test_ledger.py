@@ -21,6 +21,7 @@ from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.rolling_log import LocalLog
 from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job
+from tests.audit.output_records import OWN
 from tests.chaos.harness import create_topic
 from tests.marks import campaign
 from tests.waiting import PATIENCE
@@ -142,8 +143,8 @@ def test_with_at_least_once_checkpoints_an_epoch_may_have_processed_input_of_the
     totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = totals.outs[8]
-    assert ours.text is not None and ours.text.startswith("2.2/")
-    totals.outs[8] = replace(ours, text=f"1.1/{ours.text.partition('/')[2]}")
+    assert ours.text is not None and ours.text.startswith(f"{OWN}.2.2/")
+    totals.outs[8] = replace(ours, text=f"{OWN}.1.1/{ours.text.partition('/')[2]}")
     totals.finish(counts=(9, 7))
 
     strict = totals.job.audit(spark)

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from msgspec import structs
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.cli.savepoints import write_offline_savepoint
+from kafka_eos.core.provenance import parse_provenance
 from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from tests.audit.conftest import TOTALS
 from tests.audit.job import Job, Out
@@ -149,8 +151,8 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
     assert (MORE, MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs)
     assert f"{MADE[0]} outputs from before the savepoint not judged" in verdict.headline
 
-    term = next(o.text.partition(".")[0] for o in reversed(outputs(both.second)) if o.text is not None)
-    doubled = replace(before[0], text=f"{term}.{(before[0].text or '').partition('.')[2]}")
+    term = parse_provenance(outputs(both.second)[-1].text or "").term
+    doubled = replace(before[0], text=str(structs.replace(parse_provenance(before[0].text or ""), term=term)))
     both.second.write(both.second.topics["output"], [doubled])  # as a job that reads again what the savepoint covers
 
     assert found(both.second.audit(spark))[Check.DUPLICATE] == 1

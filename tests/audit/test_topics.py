@@ -155,7 +155,7 @@ def test_two_jobs_that_count_alike_are_no_rivals(pair: Pair, topic: Callable[...
     """Each in another term: to a topic of its own, and to the same one from another partition of the input."""
     second = topic(partitions=2)
     parts = [[o for o in pair.outs if o.partition == p] for p in (0, 1)]
-    other = [replace(o, text=f"3.{(o.text or '').partition('.')[2]}") for o in pair.outs]
+    other = [replace(o, text=(o.text or "").replace("job.1.", "other.3.", 1)) for o in pair.outs]
     pair.job.write(pair.output, [*parts[0], *(o for o in other if o.partition == 1)])
     pair.job.write(second, pair.outs[:-1])
     pair.job.write(second, other[-1:], commit=False)

@@ -139,7 +139,7 @@ def numbers(topic: str) -> Batch[Any]:
 
 
 def said(batch: Batch[Any]) -> list[Out]:
-    texts, times = format_provenance(batch, Term(1), Epoch(1)), batch.event_times or ()
+    texts, times = format_provenance(batch, "job", Term(1), Epoch(1)), batch.event_times or ()
     return [
         Out(str(result.key), value(result.key, result.value), text, timestamp=time)
         for result, text, time in zip(batch.values, texts, times, strict=True)

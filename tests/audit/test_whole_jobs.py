@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from tests.audit.conftest import Totals
-from tests.audit.job import Out, epoch
+from tests.audit.job import epoch
+from tests.audit.output_records import OWN, Out
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,7 +42,7 @@ def test_a_duplicate_spoils_the_count_of_its_epoch_and_what_others_wrote_may_be_
 ) -> None:
     copied = totals.outs[totals.out("bob", 2)]
     assert copied.text is not None
-    totals.outs.append(replace(copied, text="2.2/" + copied.text.split("/", 1)[1]))
+    totals.outs.append(replace(copied, text=f"{OWN}.2.2/" + copied.text.split("/", 1)[1]))
     totals.outs.append(Out("ann", b"{}", None))
     totals.finish()
 

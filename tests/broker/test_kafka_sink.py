@@ -206,10 +206,10 @@ def test_provenance(bootstrap: str, topic: Topic, opened: Open, ctx: JobContext)
     records = eventually(lambda: len(found := visible(bootstrap, out)) == 4 and found, "four records")
     texts = [dict(record.headers)["kafka_eos"].decode() for record in records]
     assert texts == [
-        "1.1/numbers/in/0/0/0.0",
-        "1.1/numbers/in/0/0/0.1",
-        "1.1/numbers/in/0/2/0.0",
-        "1.2/numbers/in/0/7/0.0",
+        f"{ctx.job}.1.1/numbers/in/0/0/0.0",
+        f"{ctx.job}.1.1/numbers/in/0/0/0.1",
+        f"{ctx.job}.1.1/numbers/in/0/2/0.0",
+        f"{ctx.job}.1.2/numbers/in/0/7/0.0",
     ]
     assert [parse_provenance(text).source for text in texts] == ["numbers"] * 4
     assert dict(records[0].headers)["own"] == b"a"

@@ -143,9 +143,9 @@ def by_ledger(tp: Any, values: Sequence[Provenance]) -> tuple[list[Provenance], 
             branch, update = block.names[block.branches[at] if block.branches else 0], block.updates
             back.append(
                 Provenance(
-                    stored.term, stored.epoch, block.names[span.source], block.names[span.topic], block.partitions[at],
-                    block.offsets[at], span.lane, f"{branch}{block.numbers[at] if block.numbers else 0}",
-                    (update[at] or None) if update else None,
+                    "job", stored.term, stored.epoch, block.names[span.source], block.names[span.topic],
+                    block.partitions[at], block.offsets[at], span.lane,
+                    f"{branch}{block.numbers[at] if block.numbers else 0}", (update[at] or None) if update else None,
                 )
             )  # fmt: skip
     return back, set()

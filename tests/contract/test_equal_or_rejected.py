@@ -187,6 +187,7 @@ VALUES: Final = {
     Message: messages,
     Provenance: st.builds(
         Provenance,
+        st.just("job"),
         st.just(Term(1)),
         st.just(Epoch(1)),
         st.sampled_from(["in", "a-b_c"]),

@@ -187,7 +187,7 @@ def test_avro_is_read_with_the_schema_of_its_file(tmp_path: Path) -> None:
     assert len(rows) == 3000
     last: Any = rows[-1]
     assert (last["at"], last["kind"], last["counts"]) == (THING.at, "pen", {"a": 1})
-    assert last["kafka_eos_provenance"] == "1.1/in/events/3/2999/0.0"
+    assert last["kafka_eos_provenance"] == "orders.1.1/in/events/3/2999/0.0"
 
 
 def test_csv_tells_nothing_from_an_empty_text(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_the_audit_is_told_of_files_what_it_is_told_of_rows(envelope: bool, made
     _, told = sink.audit_rows(batch(rows), "out", lambda *refused: pytest.fail(f"refused: {refused}"))
 
     assert [value for value, _ in sink.audit_read(part.name)] == [each[1] for each in told]
-    texts = [f"1.1/in/events/3/{n}/0.0" if envelope else None for n in range(3)]
+    texts = [f"orders.1.1/in/events/3/{n}/0.0" if envelope else None for n in range(3)]
     assert [text for _, text in sink.audit_read(part.name)] == texts
 
 

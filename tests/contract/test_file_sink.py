@@ -83,9 +83,9 @@ def test_neighbours_of_a_refused_row_keep_their_provenance(tmp_path: Path) -> No
 
     assert refused == [1]
     assert [(line["value"], line["provenance"]) for line in lines] == [
-        ("a", "1.1/in/events/3/10/0.0-0-0"),
-        ("c", "1.1/in/events/3/10/0.0-2-0"),
-        ("d", "1.1/in/events/3/11/0.0-0-0"),
+        ("a", "orders.1.1/in/events/3/10/0.0-0-0"),
+        ("c", "orders.1.1/in/events/3/10/0.0-2-0"),
+        ("d", "orders.1.1/in/events/3/11/0.0-0-0"),
     ]
 
 
@@ -121,9 +121,9 @@ def test_the_envelope_tells_where_each_line_came_from(tmp_path: Path) -> None:
 
     assert [line["value"] for line in lines] == ["a", "b", "c"]
     assert [line["provenance"] for line in lines] == [
-        "7.4/in/events/3/10/2.0/1",
-        "7.4/in/events/3/10/2.1/2",
-        "7.4/in/events/3/11/2.0/3",
+        "orders.7.4/in/events/3/10/2.0/1",
+        "orders.7.4/in/events/3/10/2.1/2",
+        "orders.7.4/in/events/3/11/2.0/3",
     ]
     assert [str(parse_provenance(line["provenance"])) for line in lines] == [line["provenance"] for line in lines]
 

@@ -140,7 +140,7 @@ def test_each_value_has_a_key_of_its_own_which_a_later_process_sends_again(kit: 
     assert kit.receiver.values() == [{"n": 1}, {"n": 2}, {"n": 3}]
     assert sorted(kit.receiver.asked.values()) == [2, 2, 2]
     assert kit.receiver.headers[0]["Authorization"] == "Bearer x"
-    assert kit.receiver.headers[1]["Kafka-Eos-Provenance"] == "1.1/in/list/0/1/0.0"
+    assert kit.receiver.headers[1]["Kafka-Eos-Provenance"] == "orders.1.1/in/list/0/1/0.0"
     assert kit.left() == []
 
 
@@ -205,7 +205,7 @@ def test_the_whole_answer_has_one_timeout_and_its_status_is_enough(kit: Kit) -> 
     for start in (b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"):
         with dripping(start) as url, closing(HttpDeliveryClient(url, "POST", {}, 0.3, None, False, frozenset())) as to:
             try:
-                outcomes.append(to.deliver([Row("key", "1.1/in/list/0/1/0.0", b"1")]))
+                outcomes.append(to.deliver([Row("key", "orders.1.1/in/list/0/1/0.0", b"1")]))
             except Retryable as error:
                 outcomes.append(str(error).removeprefix(url))
 
@@ -220,7 +220,7 @@ def test_an_answer_that_was_compressed_again_and_again_is_not_decompressed() -> 
     with Answering(lambda request: answer) as server:
         to = HttpDeliveryClient(server.url, "POST", {}, 2, None, False, frozenset())
         before = set(threading.enumerate())
-        assert to.deliver([Row("key", "1.1/in/list/0/1/0.0", b"1")]) is None
+        assert to.deliver([Row("key", "orders.1.1/in/list/0/1/0.0", b"1")]) is None
         sending = [each for each in set(threading.enumerate()) - before if each.name.startswith("http-sink")]
         to.close()
         assert len(sending) == 1
@@ -431,7 +431,7 @@ def test_a_client_that_is_closed_has_no_thread_any_more_and_sends_again_when_ask
     before = threads()
     client = HttpDeliveryClient(kit.receiver.url, "POST", {}, 5.0, None, False, frozenset())
     for turn in range(2):
-        assert client.deliver([Row(f"key-{turn}", "1.1/in/list/0/0/0.0", b"%d" % turn)]) is None
+        assert client.deliver([Row(f"key-{turn}", "orders.1.1/in/list/0/0/0.0", b"%d" % turn)]) is None
         assert threads() == before + 1
         pool = client._thread
         client.close()

@@ -173,7 +173,7 @@ def write_letter(cell: str | bytes) -> Any:
 def write_provenance(cell: str) -> str:
     """As the name of a file, a table or a topic."""
     text = ProvenanceText(str)
-    return text.decode(text.encode(Provenance(Term(1), Epoch(1), "in", cell, 0, 17, 0, "0"))).topic
+    return text.decode(text.encode(Provenance("job", Term(1), Epoch(1), "in", cell, 0, 17, 0, "0"))).topic
 
 
 SQL: Final = {

@@ -14,7 +14,7 @@ def write(bootstrap: str, topic: str, value: bytes, *, commit: bool) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{value.decode()}"})
     producer.init_transactions(60)
     producer.begin_transaction()
-    producer.produce(topic, value, headers={"kafka_eos": b"1.2/orders/in/0/7/0.0"})
+    producer.produce(topic, value, headers={"kafka_eos": b"job.1.2/orders/in/0/7/0.0"})
     assert producer.flush(PATIENCE) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(60)
 
@@ -32,5 +32,5 @@ def test_spark_reads_committed_records_and_their_headers(spark: Any, bootstrap: 
     rows = spark.read.format("kafka").options(**options).load().select("value", "headers").collect()
 
     assert [(bytes(row.value), [(h.key, bytes(h.value)) for h in row.headers]) for row in rows] == [
-        (b"committed", [("kafka_eos", b"1.2/orders/in/0/7/0.0")])
+        (b"committed", [("kafka_eos", b"job.1.2/orders/in/0/7/0.0")])
     ]

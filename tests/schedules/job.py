@@ -127,7 +127,7 @@ class _ProvenanceWriter(MemoryWriter):
         return super().seal(epoch)
 
     def write(self, batch: Batch[Any]) -> None:
-        names = [parse_provenance(text).identity for text in format_provenance(batch, Term(1), Epoch(1))]
+        names = [parse_provenance(text).identity for text in format_provenance(batch, "job", Term(1), Epoch(1))]
         super().write(Batch(list(zip(names, batch.values, strict=True)), batch.origin_rows, batch.origin))
 
 

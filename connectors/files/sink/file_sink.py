@@ -39,7 +39,7 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
       contains no newline; if the type is unknown, any value that comes back equal from JSON, including dead letters.
     - ``format``: "jsonl", "csv", "avro" or "parquet"; or ``Csv(…)``, ``Avro(…)``, ``Parquet(…)`` with options.
     - ``envelope``: each row contains its origin, so that the audit can also verify the files: lines are
-      ``{"provenance": "<term>.<epoch>/…", "value": …}``, other formats have an additional column.
+      ``{"provenance": "<job>.<term>.<epoch>/…", "value": …}``, other formats have an additional column.
     - ``partition_by``: a function that returns the partition of a value, such as ``{"day": …}``: its file is in
       ``day=…/``.
     - ``roll``: ends a file within an epoch: ``Roll(rows=…, size=…, seconds=…)``.

@@ -34,8 +34,8 @@ class FileWriter(Writer[Any]):
         self._scope = scope
         self._shape = shape
         self._operator, self._term = ensure_name(ctx.operator, "operator name"), ctx.job.term
-        job = ensure_name(ctx.job.job, "job name")
-        self._part = partial(PartId, job, ctx.job.identity, subtask=ctx.subtask, operator=ctx.operator)
+        self._job = ensure_name(ctx.job.job, "job name")
+        self._part = partial(PartId, self._job, ctx.job.identity, subtask=ctx.subtask, operator=ctx.operator)
         self._epoch, self._reject = ctx.first_epoch, ctx.services.reject_row
         self._files = self._new_files()
 
@@ -65,7 +65,8 @@ class FileWriter(Writer[Any]):
         places = None if by is None else map_rows(lambda value: names.partition(_mapping(by(value))), batch.values)
         if places is not None and (rejected := self._files.find_rejected(places)):
             raise BadRows(rejected)
-        texts = provenance.format_provenance(batch, self._term, self._epoch) if self._shape.envelope else None
+        envelope, at = self._shape.envelope, (self._job, self._term, self._epoch)
+        texts = provenance.format_provenance(batch, *at) if envelope else None
         return self._shape.layout.block(batch.values, texts), places
 
     def _new_files(self) -> PartFiles:

@@ -59,7 +59,7 @@ class _ProvenanceBuilder:
     """The builder of provenance headers, which caches the common prefix of each partition."""
 
     def __init__(self, ctx: TaskContext) -> None:
-        self._term, self._epoch = ctx.job.term, ctx.first_epoch
+        self._job, self._term, self._epoch = ctx.job.job, ctx.job.term, ctx.first_epoch
         self._starts: dict[tuple[str, str], _Prefixes] = {}
 
     def next(self, sealed: EpochId) -> None:
@@ -69,7 +69,8 @@ class _ProvenanceBuilder:
     def column(self, batch: Batch[Any]) -> ProvenanceHeaders:
         """Return one header per row, as dicts of strings: cheap to create, and not tracked by the garbage collector."""
         origin = batch.origin
-        starts = self._starts.setdefault((origin.source, origin.topic), _Prefixes(self._term, self._epoch, origin))
+        fresh = _Prefixes(self._job, self._term, self._epoch, origin)
+        starts = self._starts.setdefault((origin.source, origin.topic), fresh)
         rows = self._rows(batch, starts)
         branch = max(map(len, batch.branch), default=0) if batch.branch is not None else 0
         return ProvenanceHeaders(rows, starts.longest + branch + _NUMBERS)
@@ -95,9 +96,9 @@ class _ProvenanceBuilder:
 class _Prefixes(dict[int, str]):
     """The prefix of the provenance by partition, built on first use."""
 
-    def __init__(self, term: Term, epoch: Epoch, origin: Any) -> None:
+    def __init__(self, job: str, term: Term, epoch: Epoch, origin: Any) -> None:
         super().__init__()
-        self._of = (term, epoch, origin.source, origin.topic)
+        self._of = (job, term, epoch, origin.source, origin.topic)
         self.longest = 0
 
     def __missing__(self, partition: int) -> str:

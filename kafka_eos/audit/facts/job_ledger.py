@@ -30,7 +30,7 @@ from kafka_eos.storage import epoch_ledger as epochs
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.epoch_ledger import LedgerEntries, LedgerEntry, ProvenanceRef, describe_difference, entry_of
-from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_records import IdentityRecord, Manifest
 from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.savepoint_files import SavepointOrigin
 from kafka_eos.storage.storage_factory import find_storage
@@ -53,8 +53,9 @@ class RecordedCounts:
 
 @dataclass(frozen=True, slots=True)
 class NamedProvenance:
-    """A file of provenance, and the epoch whose entry names it."""
+    """A file of provenance, and the job and epoch whose entry names it."""
 
+    job: str
     epoch: Epoch
     file: ProvenanceRef
 
@@ -190,7 +191,7 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
         events=events,
-        provenance=_kept(place, chain(entries.values(), others)),
+        provenance=_kept(place, job, chain(entries.values(), others)),
     )
 
 
@@ -214,7 +215,8 @@ def told_at(place: str) -> LedgerContents:
         raise ConfigError(f"{place} is not a job's checkpoint directory: name the one that contains its {paths.LEDGER}")
     stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
     written, decided = epochs.read(storage), [entry_of(manifest) for manifest in stored]
-    found = _kept(place if "://" in place else Path(place), chain(written.values(), decided))
+    job = records.decode(IdentityRecord, paths.IDENTITY, storage.read(paths.IDENTITY)).job
+    found = _kept(place if "://" in place else Path(place), job, chain(written.values(), decided))
     if not found:
         raise ConfigError(
             f'the job in {place} has no provenance in its ledger: none of its sinks has provenance="ledger"'
@@ -225,8 +227,8 @@ def told_at(place: str) -> LedgerContents:
     return LedgerContents(found, regimes(entries.values()))
 
 
-def _kept(place: Path | str, entries: Iterable[LedgerEntry]) -> dict[str, Sequence[NamedProvenance]]:
-    kept = {NamedProvenance(entry.id.epoch, file) for entry in entries for file in entry.provenance}
+def _kept(place: Path | str, job: str, entries: Iterable[LedgerEntry]) -> dict[str, Sequence[NamedProvenance]]:
+    kept = {NamedProvenance(job, entry.id.epoch, file) for entry in entries for file in entry.provenance}
     address = str(place.absolute()) if isinstance(place, Path) else place
     return {address: sorted(kept, key=lambda named: (named.file.name, named.epoch))} if kept else {}
 

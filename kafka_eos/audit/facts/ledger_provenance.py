@@ -148,14 +148,16 @@ class _Lookup:
     def _read(self, producer: Producer, topic: str) -> _WrittenRecords | None:
         named = self._beside.files.get(producer, ())
         candidates = [
-            origins for place, one in named if self._is_of(origins := self._origins(place, one, producer), topic)
+            (one.job, origins)
+            for place, one in named
+            if self._is_of(origins := self._origins(place, one, producer), topic)
         ]
         if len(candidates) > 1:
             raise CorruptCheckpoint(
                 f"several provenance files describe producer {producer[0]} epoch {producer[1]} and topic {topic}: "
                 "name the directory of the job that writes to this cluster, and no other"
             )
-        return _WrittenRecords(candidates[0], topic, self._texts) if candidates else None
+        return _WrittenRecords(*candidates[0], topic, self._texts) if candidates else None
 
     def _origins(self, address: str, named: NamedProvenance, producer: Producer) -> TransactionProvenance:
         if address not in self._shelves:
@@ -211,9 +213,9 @@ class _Log:
 class _WrittenRecords:
     """The records that one transaction wrote to one topic, as the texts of headers."""
 
-    def __init__(self, origins: TransactionProvenance, topic: str, texts: _RecentCache[pa.Array]) -> None:
+    def __init__(self, job: str, origins: TransactionProvenance, topic: str, texts: _RecentCache[pa.Array]) -> None:
         """``texts``: a cache of recently used blocks of all transactions."""
-        self._attempt, self._texts = f"{origins.term.n}.{origins.epoch.n}", texts
+        self._attempt, self._texts = f"{job}.{origins.term.n}.{origins.epoch.n}", texts
         self._name = origins.producer_id, origins.producer_epoch, topic
         self._blocks = origins.blocks.get(topic, ())
         self._counts = [np.bincount(np.asarray(decode_output_partitions(block))) for block in self._blocks]

@@ -21,6 +21,7 @@ from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.partitioner_hashes import key_hash
 from kafka_eos.audit.tables.readable_values import ReadableValues
 from kafka_eos.connectors.kafka.sink.dead_letters import LEFT_OUT
+from kafka_eos.core.ids import NAME
 from kafka_eos.core.provenance import ENCODED_NAME, HEADER
 from kafka_eos.runtime.operators.windows.window_operator import LateRow
 
@@ -31,7 +32,9 @@ Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
 _INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
-PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/{ENCODED_NAME}/{_INT}/-?{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
+PROVENANCE = (
+    rf"^{NAME}\.{_INT}\.{_LONG}/[^/]+/{ENCODED_NAME}/{_INT}/-?{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
+)
 """As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
 _CALLED_LATE = f"exists(headers, h -> h.key = 'dead_letter.error' and h.value = cast('{LateRow.__name__}' as binary))"
@@ -172,7 +175,7 @@ def places(topics: Sequence[Topic], key: Column, text: Column) -> Column:
     by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)
-    epoch = F.regexp_extract(text, r"^\d+\.(\d{1,18})/", 1).try_cast("long")
+    epoch = F.regexp_extract(text, r"^[^.]+\.\d+\.(\d{1,18})/", 1).try_cast("long")
     places = []
     for partitioners, names in by_partitioner.items():
         place = F.lit(None).cast("bigint")
@@ -243,8 +246,9 @@ def parsed(table: DataFrame, legible: ReadableValues) -> DataFrame:
         "torn",
         has_provenance.alias("ours"),
         F.concat_ws("/", part[1], part[2], part[3], part[4], part[5]).alias("id"),
-        attempt[0].cast("int").alias("term"),
-        attempt[1].cast("long").alias("epoch"),
+        attempt[0].alias("job"),
+        attempt[1].cast("int").alias("term"),
+        attempt[2].cast("long").alias("epoch"),
         part[1].alias("source"),
         part[2].alias("s_topic"),  # encoded, as in expected outputs
         part[3].cast("int").alias("s_partition"),

@@ -37,10 +37,10 @@ FINDING = (
 ``other_…``: the record that it is compared with. ``outputs``, ``expected``: the actual and the expected number of
 outputs. ``home``: the partition that its key belongs in. ``text``: a row that a query returns or does not return.
 """
-TERM = r"^\d+\."
-"""The pattern of the term, at the beginning of an attempt."""
+TERM = r"^[^.]+\.\d+\."
+"""The pattern of the job and the term, at the beginning of an attempt."""
 Attempt = tuple[str, str]
-"""A topic, and ``term.epoch/source`` of outputs in it."""
+"""A topic, and ``job.term.epoch/source`` of outputs in it."""
 _WHY = {"offset": "offset", "file": "file", "outputs": "there", "expected": "should", "home": "home", "text": "text"}
 """Columns of a finding, and their names in the tables of the checks."""
 _LOW = (1 << 32) - 1
@@ -409,7 +409,7 @@ class TopicScan:
             self._topic.alias("sink"), F.col("place").alias("at"), "offset", self._partition.alias("partition"),
             F.col("key").alias("key_hash"), F.col("key").isNotNull().alias("has_key"), F.col("number").alias("place"),
             F.col("attempt").isNotNull().alias("ours"), F.lit(False).alias("before"),
-            attempt[0].cast("int").alias("term"), attempt[1].cast("long").alias("epoch"),
+            attempt[1].cast("int").alias("term"), attempt[2].cast("long").alias("epoch"),
         )  # fmt: skip
         away = with_homes(output_keys, self._placings).where("home is not null")
         place = F.col("at").alias("place")

@@ -98,7 +98,7 @@ class _TopicOfSink:
 
     def _decode(self, raw: RawRecord, origin: Provenance) -> list[CommittedRow]:
         record = f"{origin.topic}/{origin.partition}/{origin.offset}"
-        if origin.epoch != self.entry.id.epoch or record not in self.records:
+        if (origin.job, origin.epoch) != (self.ctx.job, self.entry.id.epoch) or record not in self.records:
             return []
         try:
             return [

@@ -35,17 +35,17 @@ def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) 
         batch = Batch([None] * len(rows), rows, origin, lane=number, updates=updates, branch=branch)
         places = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
         recording.add("out", batch, places)
-        expected += zip(places, format_provenance(batch, Term(3), Epoch(9)), strict=True)
+        expected += zip(places, format_provenance(batch, "job", Term(3), Epoch(9)), strict=True)
     (block,) = decode(encode(Term(3), Epoch(9), 1, 0, {"t": recording})).blocks["t"]
 
-    found = {place: texts_of(decode_block(block), "3.9", place).to_pylist() for place in range(4)}
+    found = {place: texts_of(decode_block(block), "job.3.9", place).to_pylist() for place in range(4)}
 
     assert found == {place: [text for at, text in expected if at == place] for place in range(4)}
 
 
 @pytest.mark.parametrize("name", ["orders", 'report "final".jsonl', "day=2026-06-01/июнь.csv", "50 %, or so"])
 def test_a_pattern_of_spark_matches_what_sinks_write(name: str) -> None:
-    (text,) = format_provenance(Batch("a", [0], ListOrigin("in", name, 0, 17, "a")), Term(3), Epoch(9))
+    (text,) = format_provenance(Batch("a", [0], ListOrigin("in", name, 0, 17, "a")), "job", Term(3), Epoch(9))
 
     assert re.fullmatch(PROVENANCE.replace(r"\z", ""), text)
     assert text.split("/")[2] == stream("in", name).partition("/")[2]
@@ -53,7 +53,7 @@ def test_a_pattern_of_spark_matches_what_sinks_write(name: str) -> None:
 
 def test_producers_of_several_clusters_may_share_their_numbers() -> None:
     one, other, third = (
-        NamedProvenance(Epoch(1), ProvenanceRef(*told))
+        NamedProvenance("job", Epoch(1), ProvenanceRef(*told))
         for told in (("4-0", "aa", 1), ("4-0", "bb", 1), ("5-7", "cc", 1))
     )
 
@@ -70,7 +70,7 @@ def test_texts_that_are_kept_are_never_those_of_another_transaction() -> None:
     def first_text(producer: int) -> str:
         recording, origin = ProvenanceRecorder(), ListOrigin("in", "topic", 0, producer, [None])
         recording.add("out", Batch([None], [0], origin), [0])
-        written = _WrittenRecords(decode(encode(Term(3), Epoch(9), producer, 0, {"t": recording})), "t", kept)
+        written = _WrittenRecords("job", decode(encode(Term(3), Epoch(9), producer, 0, {"t": recording})), "t", kept)
         return str(written.texts(0, np.array([0]))[0])
 
-    assert [first_text(producer) for producer in range(20)] == [f"3.9/in/topic/0/{n}/0.0" for n in range(20)]
+    assert [first_text(producer) for producer in range(20)] == [f"job.3.9/in/topic/0/{n}/0.0" for n in range(20)]

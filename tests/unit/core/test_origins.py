@@ -58,7 +58,7 @@ def texts(block: ProvenanceBlock) -> list[str]:
     return [
         str(
             Provenance(
-                TERM, EPOCH, block.names[span.source], block.names[span.topic], partition, offset, span.lane,
+                "job", TERM, EPOCH, block.names[span.source], block.names[span.topic], partition, offset, span.lane,
                 f"{block.names[branch]}{number}", update or None,
             )
         )
@@ -83,7 +83,7 @@ def test_what_was_recorded_is_what_headers_would_have_said(written: list[tuple[B
     blocks = read_back(recording)
 
     assert [text for block in blocks for text in texts(block)] == [
-        text for batch, _ in written for text in format_provenance(batch, TERM, EPOCH)
+        text for batch, _ in written for text in format_provenance(batch, "job", TERM, EPOCH)
     ]
     assert [place for block in blocks for place in block.output_partitions] == [
         p for b, p in written for _ in range(len(b))
@@ -104,7 +104,7 @@ def test_those_that_were_not_taken_leave_the_others_their_names(batch: Batch[Any
 
     left = [index for index in range(len(batch)) if index not in refused]
     assert [place for block in blocks for place in block.output_partitions] == left
-    names = format_provenance(batch, TERM, EPOCH)
+    names = format_provenance(batch, "job", TERM, EPOCH)
     assert [text for block in blocks for text in texts(block)] == [names[index] for index in left]
 
 

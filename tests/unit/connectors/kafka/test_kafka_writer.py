@@ -269,9 +269,9 @@ def test_epochs_of_several_writers_are_prepared_and_committed_each_for_itself(
     assert [row.value for row in rows] == [b"a4", b"a5", b"a1", b"a2", b"a3", b"a6"]
     assert [row.value for row in kafka.visible if row.topic == "other"] == [b"b1", b"b2", b"b3"]
     assert [stamp(row) for row in rows] == [
-        "3.2/src/in/1/20/0.0", "3.2/src/in/1/21/0.0",
-        "3.1/src/in/0/10/0.0", "3.1/src/in/0/12/0.0", "3.1/src/in/0/14/0.0",
-        "3.3/src/in/0/30/0.0",
+        "job.3.2/src/in/1/20/0.0", "job.3.2/src/in/1/21/0.0",
+        "job.3.1/src/in/0/10/0.0", "job.3.1/src/in/0/12/0.0", "job.3.1/src/in/0/14/0.0",
+        "job.3.3/src/in/0/30/0.0",
     ]  # fmt: skip
     assert [row.headers[0] for row in rows] == [("own", row.value) for row in rows]
     assert [len(row.headers) for row in rows] == [2] * 6
@@ -320,7 +320,7 @@ def test_provenance_says_which_output_of_a_row_each_record_is(
     writer.write(replace(batch(b"a", b"b", lane=1), updates=[5, 6]))
     writer.write(replace(batch(b"a", b"b", start=30), branch=["0-1-", "0-2-"]))
     session.commit(*writer.seal(epoch(5))())
-    ends = [stamp(row).removeprefix("3.5/src/in/0/") for row in kafka.visible]
+    ends = [stamp(row).removeprefix("job.3.5/src/in/0/") for row in kafka.visible]
 
     assert ends[:3] == ["10/4.0", "10/4.1", "12/4.0"]
     assert ends[3:6] == ["10/4.0/1", "10/4.1/2", "12/4.0/9"]

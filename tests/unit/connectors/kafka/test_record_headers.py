@@ -210,7 +210,7 @@ def test_the_dead_letter_of_a_result_says_so_and_has_the_time_of_writing() -> No
 
 
 def test_dead_letters_are_written_with_all_that_the_records_had_and_read_again() -> None:
-    own = (("a", b"1"), ("kafka_eos", b"1.1/x"), ("dead_letter.topic", b"earlier"), ("z", None))
+    own = (("a", b"1"), ("kafka_eos", b"job.1.1/x"), ("dead_letter.topic", b"earlier"), ("z", None))
     raws = [
         RawRecord("in", 3, 10, 77, b"k", b"v", own),
         RawRecord("other", 0, 0, -1, None, None, ()),
@@ -224,7 +224,7 @@ def test_dead_letters_are_written_with_all_that_the_records_had_and_read_again()
     assert list(columns.timestamps) == [77, 0, 1], "0 is the time of writing, so 0 itself is written as 1"
     assert columns.headers is not None
     assert columns.headers[0] == [
-        own[0], ("dead_letter.kafka_eos", b"1.1/x"), *own[2:],
+        own[0], ("dead_letter.kafka_eos", b"job.1.1/x"), *own[2:],
         ("dead_letter.topic", b"in"), ("dead_letter.partition", b"3"), ("dead_letter.offset", b"10"),
         ("dead_letter.timestamp", b"77"), ("dead_letter.operator", b"op0"), ("dead_letter.error", b"ValueError"),
         ("dead_letter.message", b"why 0"),
@@ -232,14 +232,14 @@ def test_dead_letters_are_written_with_all_that_the_records_had_and_read_again()
     letters = []
     for value, key, headers in zip(columns.values, columns.keys, columns.headers, strict=True):
         assert not isinstance(key, str)
-        stamped = (*headers, ("kafka_eos", b"2.1/in"))
+        stamped = (*headers, ("kafka_eos", b"job.2.1/in"))
         found = DeadLetter.from_record(Record(key, value, stamped))
         assert found is not None
         assert DeadLetter.from_record(Record(key, value, headers[:-1])) is None
         letters.append(found)
     assert [letter.identity for letter in letters] == [("in", 3, 10, 77), ("other", 0, 0, -1), ("in", 1, 2**40, 0)]
     assert [letter.headers for letter in letters] == [
-        (own[0], ("dead_letter.kafka_eos", b"1.1/x"), *own[2:]), (), own[:1]
+        (own[0], ("dead_letter.kafka_eos", b"job.1.1/x"), *own[2:]), (), own[:1]
     ]  # fmt: skip
     assert [(letter.operator, letter.message) for letter in letters] == [(f"op{n}", f"why {n}") for n in range(3)]
     restored = RestoredRecordEncoder(in_place=True)(batch(*letters))
@@ -254,6 +254,6 @@ def test_dead_letters_are_written_with_all_that_the_records_had_and_read_again()
 @ways
 def test_the_provenance_of_an_earlier_job_is_not_passed_on(way: Callable[[Any], Any]) -> None:
     """The writer adds its own: a record has one."""
-    _, records, _ = way([("kafka_eos", b"1.1/numbers/in/0/0/0.0"), ("kind", b"order"), ("kafka_eos", b"another")])
+    _, records, _ = way([("kafka_eos", b"job.1.1/numbers/in/0/0/0.0"), ("kind", b"order"), ("kafka_eos", b"another")])
 
     assert list(records[1].headers) == [("kind", b"order")]

@@ -182,7 +182,7 @@ def names(plan: Plan, through: Callable[[Node, Batch[Any]], Batch[Any]] | None) 
 
     exchanges = {name: sender(plan.node(name)) for name in forwards(plan)} if through else {}
     chain = OperatorChain(
-        plan, {}, {"out": lambda batch: out.extend(format_provenance(batch, Term(1), Epoch(1)))}, exchanges
+        plan, {}, {"out": lambda batch: out.extend(format_provenance(batch, "job", Term(1), Epoch(1)))}, exchanges
     )
     values = list(range(10))
     chain.push("in", Batch(values, range(10), ListOrigin("in", "topic", 0, 0, values)))

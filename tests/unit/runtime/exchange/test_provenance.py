@@ -76,7 +76,7 @@ def _names(verbs: list[Verb], parallelism: int) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
 
     def write(batch: Batch[Any]) -> None:
-        out.extend(zip(format_provenance(batch, Term(1), Epoch(1)), batch.values, strict=True))
+        out.extend(zip(format_provenance(batch, "job", Term(1), Epoch(1)), batch.values, strict=True))
 
     chains: list[OperatorChain] = []
 

@@ -221,16 +221,16 @@ def test_outputs_of_one_row_keep_their_names_whichever_comes_first() -> None:
     out: list[tuple[str, int]] = []
 
     def write(batch: Batch[int]) -> None:
-        out.extend(zip(format_provenance(batch, Term(1), Epoch(1)), batch.values, strict=True))
+        out.extend(zip(format_provenance(batch, "job", Term(1), Epoch(1)), batch.values, strict=True))
 
     with closing(OperatorChain(pipeline.plan(), {}, {"out": write})) as chain:
         chain.push("in", Batch([1], range(1), ListOrigin("in", "in", 0, 5, [1], [-1])))
         chain.finish()
 
     assert sorted(out) == [
-        ("1.1/in/in/0/5/0.0", 1),
-        ("1.1/in/in/0/5/0.0-1-0", 101),
-        ("1.1/in/in/0/5/0.0-2-0", 201),
+        ("job.1.1/in/in/0/5/0.0", 1),
+        ("job.1.1/in/in/0/5/0.0-1-0", 101),
+        ("job.1.1/in/in/0/5/0.0-2-0", 201),
     ]
 
 

@@ -61,8 +61,8 @@ def test_letters_of_one_record_differ_in_who_refused_it_and_writers_make_letters
     (letters,) = got["numbers-dead-letters"]
 
     assert [letter.operator for letter in letters.values] == ["divide", "halve", "plain"]
-    assert format_provenance(letters, Term(1), Epoch(2)) == [
-        f"1.2/numbers/in/0/10/0.0-{number(name)}-0" for name in ("divide", "halve", "plain")
+    assert format_provenance(letters, "job", Term(1), Epoch(2)) == [
+        f"job.1.2/numbers/in/0/10/0.0-{number(name)}-0" for name in ("divide", "halve", "plain")
     ]
 
 
@@ -72,10 +72,10 @@ def test_letters_keep_the_records_apart() -> None:
     chain.push("numbers", _batch())
     (letters,) = got["numbers-dead-letters"]
 
-    assert format_provenance(letters, Term(1), Epoch(2)) == [
-        f"1.2/numbers/in/0/10/0.0-{number('divide')}-0",
-        f"1.2/numbers/in/0/10/0.0-{number('halve')}-0",
-        f"1.2/numbers/in/0/11/0.0-{number('halved')}-0",
+    assert format_provenance(letters, "job", Term(1), Epoch(2)) == [
+        f"job.1.2/numbers/in/0/10/0.0-{number('divide')}-0",
+        f"job.1.2/numbers/in/0/10/0.0-{number('halve')}-0",
+        f"job.1.2/numbers/in/0/11/0.0-{number('halved')}-0",
     ]
     assert [letters.origin.raw(row).offset for row in letters.origin_rows] == [10, 10, 11]
 

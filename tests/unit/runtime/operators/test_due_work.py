@@ -76,7 +76,9 @@ class Sliced(Bench):
         return [backend.snapshot(Epoch(1))(self.storage) for backend in self.backends.values()]
 
     def named(self) -> list[str]:
-        return [text.partition("/")[2] for batch in self.out for text in format_provenance(batch, Term(1), Epoch(1))]
+        return [
+            text.partition("/")[2] for batch in self.out for text in format_provenance(batch, "job", Term(1), Epoch(1))
+        ]
 
 
 @pytest.fixture

@@ -519,7 +519,9 @@ def stored(handle: StateHandle, storage: MemoryStorage, directory: Path) -> Iter
 
 def texts(batches: Iterable[Batch[Any]]) -> list[str]:
     return [
-        parse_provenance(text).identity for batch in batches for text in format_provenance(batch, Term(1), Epoch(1))
+        parse_provenance(text).identity
+        for batch in batches
+        for text in format_provenance(batch, "job", Term(1), Epoch(1))
     ]
 
 
@@ -543,7 +545,7 @@ def test_a_firing_is_called_after_operator_key_and_time_wherever_reads_begin_and
 
     assert sorted(whole) == sorted(split)
     assert len(set(whole)) == len(whole) == 3 * 5 * 2
-    first = parse_provenance(f"1.1/{whole[0]}")
+    first = parse_provenance(f"job.1.1/{whole[0]}")
     assert (first.source, first.topic, first.offset) == ("fn", "timers", -11)
 
 

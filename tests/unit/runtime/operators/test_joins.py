@@ -177,7 +177,9 @@ class TwoInputs(Bench):
         """What outputs call themselves, by their sinks; in the order of the values in ``values_of``."""
         found: dict[str, list[str]] = defaultdict(list)
         for sink, batch in self.told:
-            found[sink] += [parse_provenance(text).identity for text in format_provenance(batch, Term(1), Epoch(1))]
+            found[sink] += [
+                parse_provenance(text).identity for text in format_provenance(batch, "job", Term(1), Epoch(1))
+            ]
         return found
 
     def values_of(self) -> dict[str, list[Any]]:

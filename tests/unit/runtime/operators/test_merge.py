@@ -159,7 +159,7 @@ class Job:
                 self.chains[n, segment.heads[0]].flush()
             self.deliver()
         values = [value for batch in self._epoch for value in batch.values]
-        self._texts += [text for batch in self._epoch for text in format_provenance(batch, Term(1), Epoch(1))]
+        self._texts += [text for batch in self._epoch for text in format_provenance(batch, "job", Term(1), Epoch(1))]
         self._epoch.clear()
         return values
 

@@ -166,7 +166,7 @@ class Sinks(Bench):
         return [
             (sink, parse_provenance(text).identity, value)
             for sink, batch in self.told
-            for text, value in zip(format_provenance(batch, Term(1), Epoch(1)), batch.values, strict=True)
+            for text, value in zip(format_provenance(batch, "job", Term(1), Epoch(1)), batch.values, strict=True)
         ]
 
     def left(self) -> set[Any]:

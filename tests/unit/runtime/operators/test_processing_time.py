@@ -207,7 +207,9 @@ def test_a_firing_has_a_name_that_no_firing_in_event_time_has(tmp_path: Path, cl
     chain.push("source", Batch([1, 1], range(2), ListOrigin("source", "source", 0, 0, [1, 1], [0, 50])))
     chain.flush()
 
-    names = [parse_provenance(text) for batch in bench.out for text in format_provenance(batch, Term(1), Epoch(1))]
+    names = [
+        parse_provenance(text) for batch in bench.out for text in format_provenance(batch, "job", Term(1), Epoch(1))
+    ]
     assert [(name.source, name.topic, name.offset) for name in names] == [
         ("fn", "timers", 5),
         ("fn", "processing-timers", 5),
@@ -217,9 +219,9 @@ def test_a_firing_has_a_name_that_no_firing_in_event_time_has(tmp_path: Path, cl
 
 
 def test_a_firing_before_1970_can_be_named() -> None:
-    assert parse_provenance("1.2/fn/processing-timers/3/-7/0.1-2-0").offset == -7
+    assert parse_provenance("job.1.2/fn/processing-timers/3/-7/0.1-2-0").offset == -7
     with pytest.raises(ValueError, match="not a provenance"):
-        parse_provenance("1.2/fn/other/3/-7/0.1-2-0")
+        parse_provenance("job.1.2/fn/other/3/-7/0.1-2-0")
 
 
 # ---------------------------------------------------------------- after a restart

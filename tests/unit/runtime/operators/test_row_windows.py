@@ -66,7 +66,9 @@ def test_windows_of_rows_hold_the_last_so_many(
             if number == restart:
                 bench.open(bench.checkpoint())
         found = shown(bench.values)
-        texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))]
+        texts = [
+            parse_provenance(text) for out in bench.out for text in format_provenance(out, "job", Term(1), Epoch(1))
+        ]
         remains = left(bench)
 
     expected, held = [], set[str]()

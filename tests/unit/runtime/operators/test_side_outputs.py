@@ -128,7 +128,7 @@ def test_ordinals_count_within_each_stream_so_no_name_depends_on_the_other(tmp_p
     out: dict[str, list[str]] = {sink.name: [] for sink in plan.sinks}
 
     def note(name: str, batch: Batch[Any]) -> None:
-        out[name] += [parse_provenance(text).identity for text in format_provenance(batch, Term(1), Epoch(1))]
+        out[name] += [parse_provenance(text).identity for text in format_provenance(batch, "job", Term(1), Epoch(1))]
 
     states = {n.name: open_backend("memory", n.name, tmp_path / n.name, range(128), (), MemoryStorage())
               for n in plan.nodes if n.stateful}  # fmt: skip

@@ -124,7 +124,9 @@ def test_an_output_is_named_by_the_row_of_the_stream(tmp_path: Path) -> None:
         chain.push("stream", rows([("b", 0), ("a", 1), ("a", 2)], [0, 0, 0], source="stream"))
 
         (batch,) = bench.out
-        assert format_provenance(batch, Term(1), Epoch(2)) == [f"1.2/stream/stream/0/{offset}/0.0" for offset in (1, 2)]
+        assert format_provenance(batch, "job", Term(1), Epoch(2)) == [
+            f"job.1.2/stream/stream/0/{offset}/0.0" for offset in (1, 2)
+        ]
 
 
 class Refusing(Bench):
@@ -150,8 +152,8 @@ def test_outputs_beside_a_refused_row_are_named_by_their_own(tmp_path: Path) -> 
 
         (batch,) = bench.out
         assert list(batch.values) == [0, 2, 4]
-        assert format_provenance(batch, Term(1), Epoch(2)) == [
-            f"1.2/stream/stream/0/{offset}/0.0" for offset in (0, 2, 4)
+        assert format_provenance(batch, "job", Term(1), Epoch(2)) == [
+            f"job.1.2/stream/stream/0/{offset}/0.0" for offset in (0, 2, 4)
         ]
 
 

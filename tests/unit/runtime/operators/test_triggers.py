@@ -402,7 +402,9 @@ def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_
             for batch in bench.out
             for value, time in zip(batch.values, batch.event_times or (), strict=True)
         ]
-        names = [parse_provenance(text) for batch in bench.out for text in format_provenance(batch, Term(1), Epoch(1))]
+        names = [
+            parse_provenance(text) for batch in bench.out for text in format_provenance(batch, "job", Term(1), Epoch(1))
+        ]
 
     assert found == [(15, 14), (20, 19)]
     assert {(name.source, name.topic, name.offset) for name in names} == {("w", "processing-timers", NOW + 10_000)}

@@ -299,13 +299,17 @@ def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computati
         expected = batch_computed(kind, [*partitions[0], *partitions[1]])
         assert Counter(shown(bench.values)) == expected
         assert {
-            parse_provenance(text).topic for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))
+            parse_provenance(text).topic
+            for out in bench.out
+            for text in format_provenance(out, "job", Term(1), Epoch(1))
         } <= {"timers"}
         assert [time for out in bench.out for time in out.event_times or ()] == [
             end - 1 for _, _, end, _ in shown(bench.values)
         ]
         names = [
-            parse_provenance(text).identity for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))
+            parse_provenance(text).identity
+            for out in bench.out
+            for text in format_provenance(out, "job", Term(1), Epoch(1))
         ]
         assert len(set(names)) == len(names)
         assert left(bench) <= {"z"}
@@ -532,7 +536,7 @@ def test_a_result_that_a_late_row_makes_again_says_that_it_comes_from_that_row(
     bench.out.clear()
     push(bench.chain, [("a", 2, 5)], 0)
 
-    texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))]
+    texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, "job", Term(1), Epoch(1))]
     assert [(text.topic, text.offset, text.ordinal) for text in texts] == [("source", 0, "0"), ("source", 0, "1")]
     assert [time for out in bench.out for time in out.event_times or ()] == [5, 9]
 
@@ -544,7 +548,7 @@ def test_it_does_so_behind_a_row_that_is_refused(kind: str, tmp_path: Path, clos
     push(bench.open(), [("b", 50, 1)], 0)
     push(bench.chain, [("a", 1, 1), ("a", 31, 5)], 0, first=1)
 
-    texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))]
+    texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, "job", Term(1), Epoch(1))]
     assert {(text.topic, text.offset) for text in texts} == {("source", 2)}
     assert {value for key, *_, value in shown(bench.values) if key == "a"} == {5}
 
