@@ -24,7 +24,7 @@ import decimal
 import enum
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -111,10 +111,10 @@ class PartId(Struct, frozen=True):
         return PartState(kind), PartId(job, _identity(identity), at, int(subtask), operator, int(number or 0))
 
 
-def files_of(job: str, operator: str) -> str:
-    """Return a pattern that matches the final names of one operator, of any incarnation; its groups: epoch
+def files_of(jobs: Collection[str], operator: str) -> str:
+    """Return a pattern that matches the final names of one operator of ``jobs``, of any incarnation; its groups: epoch
     and subtask."""
-    whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
+    whose = rf"(?:{'|'.join(map(re.escape, sorted(jobs)))})(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
     return rf"part-(\d+)-(\d+)-{whose}\.{EXTENSION}"
 
 

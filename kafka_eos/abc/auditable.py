@@ -95,9 +95,9 @@ class AuditableFiles(AuditableSink):
     """An ability that a sink of files inherits."""
 
     @abstractmethod
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """Return the location of the files and a pattern of this sink's file names; its groups are epoch and
-        subtask."""
+    def audit_files(self, jobs: Collection[str], operator: str) -> tuple[str, str]:
+        """Return the location of the files and a pattern of the names that this sink gives them in one of ``jobs``; its
+        groups are epoch and subtask."""
 
     @abstractmethod
     def audit_names(self) -> Sequence[str]:

@@ -34,7 +34,7 @@ from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.code_changes import other_code
 from kafka_eos.audit.facts.epoch_intervals import Offsets
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
-from kafka_eos.audit.facts.starting_savepoint import whole_history
+from kafka_eos.audit.facts.starting_savepoint import beginning, job_names, whole_history
 from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.report.report_notes import notes, uncompared
@@ -95,8 +95,8 @@ def audit(
     ``settle_seconds``  how long to wait for open transactions to end
     ``allow_foreign``   records of others in the output topics are counted in the headline, and are no finding
     ``expect_faults``   a history without a kill is INCONCLUSIVE: it cannot show that kills are survived
-    ``earlier``         checkpoint directories that the job had before it began with a savepoint: its whole history is
-                        judged, not only what came after the savepoint
+    ``earlier``         directories that the job had before it began with a savepoint, maybe under another name: its
+                        whole history is judged, not only what came after the savepoint
     What keeps the audit from judging is no exception but INCONCLUSIVE, with the reason and ``Verdict.traceback``.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
@@ -110,7 +110,7 @@ def audit(
         storage = find_storage(place) or MemoryStorage()
         ledger = read_ledger(storage, plan.name, place)
         path, long = [str(app.path.parent)], sum(each.total for each in ledger.records.values()) > MANY_RECORDS
-        ledger = whole_history(settings, plan.name, ledger, earlier)
+        ledger = whole_history(plan.name, ledger, earlier)
         with session(spark, progress, master=master, python_path=path, long=long) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)
             with closing(_Audit(live, plan, settings, app, progress, storage, ledger)) as run:
@@ -146,10 +146,11 @@ class _Audit:
         self._ledger = ledger
         self._strict = settings.checkpoint_mode != "at-least-once"
         context = JobContext(plan.name, Term(0), settings.connector_defaults())
-        self._subject: Subject = subject(plan, context, ledger.splits).fit()
+        began = beginning(ledger)
+        self._subject: Subject = subject(plan, context, ledger.splits, job_names(ledger, began)).fit()
         self._counts: Counts = counts_of(ledger, self._subject)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
-        self._ground = PinnedInput(spark, self._subject, storage, self._place, ledger)
+        self._ground = PinnedInput(spark, self._subject, storage, self._place, ledger, began)
 
     def close(self) -> None:
         self._ground.close()
@@ -233,7 +234,7 @@ class _Audit:
         visible, before = self._judged(as_committed(self._ledger, scan.visible()))
         barred = self._expired(visible, barred) | barred
         marked = sum(map(how_many, visible.values()))
-        outputs, hidden = marked + scan.plain(), as_committed(self._ledger, scan.hidden(marked + before))
+        outputs, hidden = marked + scan.plain(), as_committed(self._ledger, scan.hidden())
         made = ExpectedCounts()
         if Check.LOST not in barred:
             self._progress(f"recomputing the outputs of {inputs} records")
@@ -255,7 +256,7 @@ class _Audit:
             rejected={} if Check.LOST in barred else scan.refused(),
             inputs=inputs,
             not_yet_processed=ahead,
-            left_out=_left_out(self._ground.skipped(), ahead),
+            left_out=[*_left_out(self._ground.skipped(), ahead), *_of_others(scan.others())],
             outputs=outputs,
             before_savepoint=before,
             without_interval=undated(self._ledger, visible),
@@ -353,6 +354,14 @@ def _left_out(skipped: int, unread: int) -> list[str]:
     """Return the parts of the inputs that are not judged, for the headline."""
     parts = [f"{skipped:,} before the start (offsets)"] * (skipped > 0) + [f"{unread:,} unread"] * (unread > 0)
     return [f"not judged: {' and '.join(parts)} of the inputs"] if parts else []
+
+
+def _of_others(records: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return the records of other jobs in the output topics, for the headline."""
+    return [
+        f"{sum(by_job.values()):,} records of other jobs in {topic} not judged ({', '.join(by_job)})"
+        for topic, by_job in records.items()
+    ]
 
 
 def _starts(inputs: Mapping[str, Bounds]) -> Offsets:

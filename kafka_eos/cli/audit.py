@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 Earlier = Annotated[
     list[str] | None,
-    typer.Option(help="Checkpoint directory that the job had before it started from a savepoint; repeatable."),
+    typer.Option(
+        help="Directory that the job had before it started from a savepoint, such as `v1/orders`; repeatable."
+    ),
 ]
 ReportDir = Annotated[Path, typer.Option(help="Directory for the report.")]
 Master = Annotated[
@@ -127,6 +129,10 @@ def topics(
         list[str] | None,
         typer.Option(help="Checkpoint directory of a job whose sinks store provenance there; repeatable."),
     ] = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(help="Job whose outputs are compared, if several wrote them; repeat for names of a renamed job."),
+    ] = None,
     input_bootstrap: Annotated[
         str | None, typer.Option(help="Brokers of the inputs, if the outputs are on another cluster.")
     ] = None,
@@ -167,7 +173,7 @@ def topics(
         question = TopicAuditOptions(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, output_where,
             key, order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
-            expect, {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
+            expect, {**(settings.kafka_config or {}), **_settings(config)}, tuple(job or ()), tuple(ledger or ()),
             input_bootstrap, _settings(input_config), registry, _settings(registry_config),
         )  # fmt: skip
         verdict = audit_topics(

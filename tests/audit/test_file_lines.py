@@ -18,7 +18,7 @@ TEXT = "job.1.7/in/words/0/5/0.0"
 def line(spark: Any, directory: Path, data: bytes) -> Any:
     """The only line of a file."""
     (directory / NAME).write_bytes(data)
-    sink = Directory("out", str(directory), files_of("job", "out"))
+    sink = Directory("out", str(directory), files_of(["job"], "out"))
     (table,) = reads.lines(spark, [(sink, [NAME])])
     (row,) = table.collect()
     return row

@@ -54,7 +54,7 @@ class Lives:
 
     @property
     def earlier(self) -> list[Path]:
-        return [self.first.directory / "checkpoints"]
+        return [self.first.directory / "checkpoints" / self.first.name]
 
 
 @pytest.fixture
@@ -159,16 +159,34 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("provenance", ["header", "ledger"])
+def test_a_job_that_was_renamed_is_judged_over_its_whole_history(
+    lives: Callable[..., Lives], spark: Any, provenance: str
+) -> None:
+    """Its earlier outputs are in the same topic, under its earlier name."""
+    both = lives(apart=False, provenance=provenance, renamed=True)
+    both.go_on()
+
+    whole = both.second.audit(spark, earlier=both.earlier)
+
+    assert (Conclusion.PASS, 0) == (whole.conclusion, whole.facts.before_savepoint), whole.headline
+    assert (FIRST + MORE, sum(MADE)) == (whole.facts.inputs, whole.facts.outputs)
+    assert "not judged" not in whole.headline
+
+
+@pytest.mark.campaign
 def test_a_job_that_was_renamed_is_judged_from_its_savepoint(lives: Callable[..., Lives], spark: Any) -> None:
-    """Its earlier outputs are in the same topic. Their ledger is that of another job."""
+    """Its earlier outputs are no outputs of another job. Without its earlier name, they would be."""
     both = lives(apart=False, renamed=True)
     both.go_on()
 
-    alone, whole = both.second.audit(spark), both.second.audit(spark, earlier=both.earlier)
+    alone = both.second.audit(spark)
+    wrong = both.second.audit(spark, earlier=[both.first.directory / "checkpoints"])
 
     assert (Conclusion.PASS, (), MADE[0]) == (alone.conclusion, alone.findings, alone.facts.before_savepoint)
-    assert Conclusion.INCONCLUSIVE is whole.conclusion
-    assert f"contains no checkpoints of job {both.second.name!r}" in whole.headline
+    assert "of other jobs" not in alone.headline
+    assert Conclusion.INCONCLUSIVE is wrong.conclusion
+    assert "is not a job's checkpoint directory" in wrong.headline
 
 
 @pytest.mark.campaign

@@ -330,7 +330,7 @@ def test_a_job_that_began_with_a_savepoint_has_the_state_of_both_and_what_expire
     assert verdict.facts.state is not None
     assert (2, 4, 4) == (verdict.facts.inputs, verdict.facts.state.stored, verdict.facts.state.made)
 
-    whole = audited(second, spark, earlier=[first.directory / "checkpoints"])
+    whole = audited(second, spark, earlier=[first.directory / "checkpoints" / first.name])
     assert (Conclusion.PASS, 6) == (whole.conclusion, whole.facts.inputs), whole.headline
 
     with spoiling(second, tmp_path / "last", "last") as rows:

@@ -145,7 +145,7 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     first = _job(bootstrap, directory, plan)
     job = killed(first, plan)
     nothing_left(job)
-    earlier = [first.checkpoints] if job is not first else []
+    earlier = [first.checkpoints / first.name] if job is not first else []
     ref = AppRef(job.app)
     pipeline = load_program(ref)
     settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap})

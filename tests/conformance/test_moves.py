@@ -71,7 +71,7 @@ def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) 
         for role, rows in phase.items():
             feed(runs.bootstrap, run.topics[role], rows)
         go_on(run, engine, spark, run.savepoint() if earlier else None)
-        earlier += [run.checkpoints] if how == "savepoints" else []
+        earlier += [run.checkpoints / run.job] if how == "savepoints" else []
         for operator, state in HELD.get(name, ()):
             assert list(Snapshot.open(run.checkpoints / run.job).read(operator, state)), f"nothing waits in {state}"
 

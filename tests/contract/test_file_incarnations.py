@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def test_the_same_epoch_of_two_incarnations_is_two_files(sink: FileSink) -> None
     assert outcomes == [CommitOutcome.COMMITTED] * 3
     parts = sorted(path.name for path in sink.directory.glob("part-*"))
     assert parts == [f"part-000000000001-0000-orders{incarnation}.out.jsonl" for incarnation in (f".{A}", f".{B}", "")]
+
+
+def test_the_audit_finds_the_files_of_all_names_that_a_job_had(sink: FileSink) -> None:
+    renamed, other = JobContext("orders-2", Term(1), {}, B), JobContext("orders-3", Term(1), {}, B)
+    for ctx in (job(A), renamed, other):
+        sink.committer(ctx).commit(CommitPermit(FIRST), prepared(sink, ctx, "x"))
+    _, pattern = sink.audit_files({"orders", "orders-2"}, "out")
+
+    found = {name for name in sink.audit_names() if re.fullmatch(pattern, name)}
+
+    assert found == {f"part-000000000001-0000-{name}.out.jsonl" for name in (f"orders.{A}", f"orders-2.{B}")}
 
 
 def test_each_incarnation_undoes_its_own(sink: FileSink) -> None:

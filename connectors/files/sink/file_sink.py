@@ -7,7 +7,7 @@ checked.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,9 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
             raise ConfigError(f"{self._place.text} is not a directory")
         return self._place.path
 
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
+    def audit_files(self, jobs: Collection[str], operator: str) -> tuple[str, str]:
         """Return the location, and a pattern of this sink's file names (groups: epoch and subtask). For the audit."""
-        return self._place.text, self._place.pattern(ctx.job, operator)
+        return self._place.text, self._place.pattern(jobs, operator)
 
     def audit_names(self) -> Sequence[str]:
         """Return the names of all committed files, of other sinks too, relative to the location. For the audit."""

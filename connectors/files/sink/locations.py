@@ -6,7 +6,7 @@ Rule: ``check`` tests the operations that the guarantee needs, and refuses a loc
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -49,8 +49,8 @@ class SinkLocation(Protocol):
 
     def committer(self) -> Committer: ...
 
-    def pattern(self, job: str, operator: str) -> str:
-        """Return a pattern that matches the final names of one operator, of any incarnation; groups: epoch
+    def pattern(self, jobs: Collection[str], operator: str) -> str:
+        """Return a pattern that matches the final names of one operator of ``jobs``, of any incarnation; groups: epoch
         and subtask."""
 
     def names(self) -> Sequence[str]:
@@ -144,8 +144,8 @@ class SinkDirectory:
     def committer(self) -> FileCommitter:
         return FileCommitter(self.path)
 
-    def pattern(self, job: str, operator: str) -> str:
-        return names.files_of(job, operator)
+    def pattern(self, jobs: Collection[str], operator: str) -> str:
+        return names.files_of(jobs, operator)
 
     def names(self) -> Sequence[str]:
         found = self.path.rglob("part-*") if self.path.is_dir() else ()
@@ -213,8 +213,8 @@ class SinkBucket:
     def committer(self) -> UploadCommitter:
         return UploadCommitter(self._bucket)
 
-    def pattern(self, job: str, operator: str) -> str:
-        return objects.files_of(job, operator)
+    def pattern(self, jobs: Collection[str], operator: str) -> str:
+        return objects.files_of(jobs, operator)
 
     def names(self) -> Sequence[str]:
         return [name for name in self._bucket.names("") if name.rpartition("/")[2].startswith("part-")]

@@ -10,7 +10,7 @@ they contain no minus, so parsing is unambiguous.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -41,9 +41,9 @@ def part_of(name: str) -> PartId | None:
     return PartId(job, owner, at, int(subtask), operator, int(number or 0))
 
 
-def files_of(job: str, operator: str) -> str:
+def files_of(jobs: Collection[str], operator: str) -> str:
     """Return a pattern of final names, with the groups epoch and subtask, as ``file_names.files_of`` does."""
-    whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
+    whose = rf"(?:{'|'.join(map(re.escape, sorted(jobs)))})(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
     return rf"part-(\d+)-\d+-(\d+)-{whose}\.{EXTENSION}"
 
 

@@ -80,10 +80,18 @@ class Scan:
         """Return the number of outputs without a known epoch."""
         return self.seen.plain.count() if self.seen.unmarked else 0
 
-    def hidden(self, visible: int) -> ByEpoch:
-        """Return the outputs that only read_uncommitted readers see; ``visible`` is how many records the others see."""
+    def others(self) -> dict[str, dict[str, int]]:
+        """Return the number of visible outputs of other jobs, by topic and job."""
+        found: dict[str, dict[str, int]] = {}
+        counted = union(self.seen.of_others()).groupBy("topic", "job").count()
+        for row in counted.orderBy("topic", "job").collect():
+            found.setdefault(row["topic"], {})[row["job"]] = row["count"]
+        return found
+
+    def hidden(self) -> ByEpoch:
+        """Return the outputs that only read_uncommitted readers see."""
         # Read_committed readers see a part of what the others see: with equal counts there is nothing to look for.
-        if not self.seen.marked or self.seen.uncommitted.count() == visible:
+        if not self.seen.marked or self.seen.uncommitted.count() == self.seen.committed.count():
             return {}
         return _by_epoch(self.seen.hidden)
 

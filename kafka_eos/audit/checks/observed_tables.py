@@ -87,9 +87,25 @@ class ObservedTables:
         ]
 
     @cached_property
+    def committed(self) -> DataFrame:
+        """Return the marked outputs of all jobs that read_committed readers see."""
+        return self.hold(self._output(self.marked, committed=True).withColumn("before", self._is_before()))
+
+    @property
     def all(self) -> DataFrame:
         """Return the marked outputs that read_committed readers see. ``before``: written before the savepoint."""
-        return self.hold(self._output(self.marked, committed=True).withColumn("before", self._is_before()))
+        return self.committed.where(~self._is_of_another_job)
+
+    @property
+    def _is_of_another_job(self) -> Column:
+        """Return whether an output says that another job wrote it. Without provenance it is unknown who did."""
+        return F.coalesce(~F.col("job").isin([*self._scope.subject.jobs]), F.lit(False))
+
+    def of_others(self) -> list[DataFrame]:
+        """Return the visible outputs of other jobs: marked ones, and others."""
+        tables = [self.committed] if self.marked else []
+        tables += [self._plain] if self.unmarked else []
+        return [table.where(self._is_of_another_job).select("topic", "job") for table in tables]
 
     @cached_property
     def visible(self) -> DataFrame:
@@ -124,20 +140,24 @@ class ObservedTables:
         return with_homes(self.visible, topics)
 
     @cached_property
-    def plain(self) -> DataFrame:
-        """Return the outputs without provenance."""
+    def _plain(self) -> DataFrame:
         return self.hold(self._output(self.unmarked, committed=True))
+
+    @property
+    def plain(self) -> DataFrame:
+        """Return the outputs of sinks without provenance."""
+        return self._plain.where(~self._is_of_another_job)
 
     @cached_property
     def hidden(self) -> DataFrame:
         """Return the marked outputs that only read_uncommitted readers see."""
         place = ["offset", "partition", "topic"]
-        absent = self.uncommitted.join(self.all.select(*place), place, "left_anti")
-        return self.hold(self._parsed(absent))
+        absent = self.uncommitted.join(self.committed.select(*place), place, "left_anti")
+        return self.hold(self._parsed(absent).where(~self._is_of_another_job))
 
     @property
     def uncommitted(self) -> DataFrame:
-        """Return the marked outputs that read_uncommitted readers see, as they were read."""
+        """Return the marked outputs of all jobs that read_uncommitted readers see, as they were read."""
         return union(self._records(self.marked, committed=False))
 
     def intervals(self) -> DataFrame:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
@@ -206,7 +205,7 @@ def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
         raise ConfigError(f"the audit could not {what}: {message}") from (None if hidden else error)
 
 
-def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[str]:
+def unsettled(ranges: Ranges, ends: Offsets) -> Sequence[str]:
     """Return the topics with an open transaction before ``ends``."""
     return [
         topic
@@ -216,23 +215,24 @@ def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[
 
 
 def settle(
-    cluster: TransactionView, topics: Sequence[str], seconds: float, ends: Callable[[], Offsets]
+    cluster: TransactionView, topics: Collection[str], seconds: float, ends: Callable[[], Offsets]
 ) -> tuple[Ranges, list[str]]:
-    """Wait until no transaction is open in ``topics``. Return their offsets, and transactions open at the timeout.
+    """Wait until no transaction is open in ``topics``. Return their offsets, and transactions open at the timeout, as
+    sentences.
 
     ``ends``: returns where reading ends. It is called after the offsets are read, which excludes later records.
     """
     deadline = time.monotonic() + seconds
     while busy := unsettled(found := cluster.ranges(topics), ends()):
         if time.monotonic() > deadline:
-            return found, [f"{line}, or judge what was before it (--to)" for line in in_flight(cluster, busy)]
+            return found, _in_flight(cluster, busy)
         time.sleep(_POLL_SECONDS)
     return found, []
 
 
-def in_flight(cluster: TransactionView, topics: Sequence[str]) -> list[str]:
+def _in_flight(cluster: TransactionView, topics: Sequence[str]) -> list[str]:
     """Return the open transactions in ``topics``, as sentences."""
     found = cluster.open_transactions(topics) or {"that the cluster does not list (hanging)": [*topics]}
     return [
-        f"a transaction {name} is open in {', '.join(at)}; stop or finish the job first" for name, at in found.items()
+        f"a transaction {name} is open in {', '.join(at)}; stop or finish its job first" for name, at in found.items()
     ]

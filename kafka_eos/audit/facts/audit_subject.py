@@ -89,6 +89,8 @@ class Subject:
     """Sinks that are not, and why."""
     blind_sources: tuple[str, ...]
     """Sources that cannot be read again by the audit: nothing can be recomputed then."""
+    jobs: frozenset[str]
+    """The names under which the job wrote its outputs."""
 
     @property
     def why_blind(self) -> str | None:
@@ -151,11 +153,14 @@ class Subject:
         return tuple(sink.node for sink in self.sinks if not sink.marked)
 
 
-def subject(plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]]) -> Subject:
+def subject(
+    plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]], earlier: Collection[str] = ()
+) -> Subject:
     """Collect what can be audited. Raises what connectors raise for settings that are missing.
 
-    ``read``: the splits of each source that the job has read.
+    ``read``: the splits of each source that the job has read. ``earlier``: names that the job had before.
     """
+    jobs = frozenset({ctx.job, *earlier})
     sources = [
         Topic(node.name, *log, several=node.source.several)
         for node in plan.sources
@@ -163,11 +168,12 @@ def subject(plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]]
         for log in node.source.audit_logs(ctx, read.get(node.name, ()))
     ]
     blind = tuple(node.name for node in plan.sources if not isinstance(node.source, AuditableSource))
-    sinks = {node.name: _sink(node, ctx) for node in plan.sinks}
-    not_audited = {node.name: node.sink.not_audited for node in plan.sinks if sinks[node.name] is None}
-    found = [sink for sink in sinks.values() if sink is not None]
+    places = {node.name: _sink(node, ctx, jobs) for node in plan.sinks}
+    not_audited = {node.name: node.sink.not_audited for node in plan.sinks if places[node.name] is None}
+    found = [sink for sink in places.values() if sink is not None]
     not_audited |= _shared(found)
-    return Subject(plan, tuple(sources), tuple(s for s in found if s.node not in not_audited), not_audited, blind)
+    sinks = tuple(sink for sink in found if sink.node not in not_audited)
+    return Subject(plan, tuple(sources), sinks, not_audited, blind, jobs)
 
 
 def _shared(sinks: Sequence[Place]) -> dict[str, str]:
@@ -183,10 +189,10 @@ def _shared(sinks: Sequence[Place]) -> dict[str, str]:
     return {node: f"another sink writes to its {what} too" for node, (where, what) in places.items() if uses[where] > 1}
 
 
-def _sink(node: SinkNode, ctx: JobContext) -> Place | None:
+def _sink(node: SinkNode, ctx: JobContext, jobs: Collection[str]) -> Place | None:
     match node.sink:
         case AuditableFiles() as sink:
-            path, names = sink.audit_files(ctx, node.name)
+            path, names = sink.audit_files(jobs, node.name)
             return Directory(node.name, path, names, sink.audit_has_provenance, sink.audit_lines)
         case AuditableTable() as sink:
             name, keyed = sink.audit_table(ctx)

@@ -64,7 +64,8 @@ class NamedProvenance:
 class Ledger:
     """The durable facts of one job."""
 
-    job: str
+    jobs: frozenset[str]
+    """The names under which the job has written: several, if it was renamed at the start from a savepoint."""
     newest: EpochId | None
     """The newest committed epoch that is still stored."""
     unfinished: EpochId | None
@@ -168,7 +169,7 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
     # Also of epochs that do not count: an output of one that is visible all the same has to be named.
     others = (entry_of(_manifest(storage, job, epoch)) for epoch in facts.manifests - entries.keys())
     return Ledger(
-        job=job,
+        jobs=frozenset({job}),
         newest=newest,
         unfinished=valid[0] if valid and valid[0] != newest else None,
         positions={} if newest is None else offsets(stored[newest].sources),
@@ -210,13 +211,10 @@ def told_at(place: str) -> LedgerContents:
 
     Raise ConfigError if there is none, CorruptCheckpoint if a record is damaged.
     """
-    storage = find_storage(place)
-    if storage is None:
-        raise ConfigError(f"{place} is not a job's checkpoint directory: name the one that contains its {paths.LEDGER}")
+    storage, job = _open_directory(place)
     stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
     written, decided = epochs.read(storage), [entry_of(manifest) for manifest in stored]
-    job = records.decode(IdentityRecord, paths.IDENTITY, storage.read(paths.IDENTITY)).job
-    found = _kept(place if "://" in place else Path(place), job, chain(written.values(), decided))
+    found = _kept(place, job, chain(written.values(), decided))
     if not found:
         raise ConfigError(
             f'the job in {place} has no provenance in its ledger: none of its sinks has provenance="ledger"'
@@ -227,19 +225,39 @@ def told_at(place: str) -> LedgerContents:
     return LedgerContents(found, regimes(entries.values()))
 
 
+def read_directory(place: Path | str) -> Ledger:
+    """Return the ledger of the job whose checkpoints are at ``place``, whatever its name.
+
+    Raise ConfigError if there is none, CorruptCheckpoint if a record is damaged.
+    """
+    storage, job = _open_directory(place)
+    return read_ledger(storage, job, place)
+
+
+def _open_directory(place: Path | str) -> tuple[JobStorage, str]:
+    """Return the checkpoints of the one job at ``place``, and its name."""
+    storage = find_storage(place)
+    if storage is None:
+        raise ConfigError(f"{place} is not a job's checkpoint directory: name the one that contains its {paths.LEDGER}")
+    return storage, records.decode(IdentityRecord, paths.IDENTITY, storage.read(paths.IDENTITY)).job
+
+
 def _kept(place: Path | str, job: str, entries: Iterable[LedgerEntry]) -> dict[str, Sequence[NamedProvenance]]:
     kept = {NamedProvenance(job, entry.id.epoch, file) for entry in entries for file in entry.provenance}
-    address = str(place.absolute()) if isinstance(place, Path) else place
+    address = place if isinstance(place, str) and "://" in place else str(Path(place).absolute())
     return {address: sorted(kept, key=lambda named: (named.file.name, named.epoch))} if kept else {}
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
-    """Combine the ledgers of a job that moved between checkpoint directories, each time by a savepoint."""
+    """Combine the ledgers of a job that moved between checkpoint directories, each time by a savepoint, maybe with
+    another name.
+    """
     lives = [*sorted(earlier, key=lambda life: max(life.committed, default=_NEVER)), ledger]
     first = lives[0]
     starts = [life.start for life in reversed(lives)]
     return replace(
         ledger,
+        jobs=frozenset().union(*(life.jobs for life in lives)),
         # The earliest life that knows a source tells where it began.
         start=None if first.start is None else reduce(operator.or_, (start or {} for start in starts)),
         committed=frozenset().union(*(life.committed for life in lives)),

@@ -1,6 +1,6 @@
 """The content of a job before its first record, if it began with a savepoint.
 
-Such a job can be judged in two ways. With its earlier checkpoint directories, the whole history is one
+Such a job can be judged in two ways. With its earlier directories, the whole history is one
 (``ledger.joined``). Without them the recompute begins with the savepoint's state, and outputs of older terms are not
 judged.
 """
@@ -13,19 +13,18 @@ from pathlib import Path
 
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.audit.facts.epoch_intervals import Offsets, offsets
-from kafka_eos.audit.facts.job_ledger import Ledger, joined, read_ledger
-from kafka_eos.config.settings import Settings
+from kafka_eos.audit.facts.job_ledger import Ledger, joined, read_directory
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
 from kafka_eos.storage import savepoint_files as savepoints
-from kafka_eos.storage.storage_factory import find_storage
 
 
 @dataclass(frozen=True)
 class StartingSavepoint:
-    """A savepoint as the ground of a recompute: where it is, the newest term that it knows, its positions."""
+    """A savepoint as the ground of a recompute: where it is, its job, the newest term that it knows, its positions."""
 
     path: Path
+    job: str
     term: Term
     start: Offsets
 
@@ -35,7 +34,7 @@ def beginning(ledger: Ledger) -> StartingSavepoint | None:
     origin = ledger.origin
     if origin is None:
         return None
-    path, other_way = Path(origin.path), "; or name the job's earlier checkpoint directory with --earlier"
+    path, other_way = Path(origin.path), "; or name the job's earlier directory with --earlier"
     try:
         found = savepoints.read_savepoint(path)
     except ConfigError:
@@ -53,25 +52,22 @@ def beginning(ledger: Ledger) -> StartingSavepoint | None:
             f"savepoint {path} contains in-flight rows (from an unaligned checkpoint), whose outputs cannot be told "
             f"from the others{other_way}"
         )
-    return StartingSavepoint(path, Term(found.term), offsets(found.sources))
+    return StartingSavepoint(path, found.job, Term(found.term), offsets(found.sources))
 
 
-def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequence[Path | str]) -> Ledger:
-    """Return the ledger of a job together with those of its ``earlier`` checkpoint directories.
+def job_names(ledger: Ledger, beginning: StartingSavepoint | None) -> frozenset[str]:
+    """Return the names under which a job has written, also before the savepoint."""
+    return ledger.jobs if beginning is None else ledger.jobs | {beginning.job}
 
-    Raise ConfigError if a directory has no checkpoints of the job.
+
+def whole_history(job: str, ledger: Ledger, earlier: Sequence[Path | str]) -> Ledger:
+    """Return the ledger of a job together with those of its ``earlier`` directories.
+
+    Raise ConfigError if one of these is not the directory of a job.
     """
     if earlier and ledger.origin is None:
         raise ConfigError(f"job {job!r} did not begin with a savepoint: omit --earlier")
-    lives = []
-    for directory in earlier:
-        of_then = Settings.resolve(cli={"checkpoint_dir": directory})
-        place = of_then.checkpoint_location(job)
-        storage = find_storage(place)
-        if storage is None:
-            raise ConfigError(f"--earlier {directory} contains no checkpoints of job {job!r}")
-        lives.append(read_ledger(storage, job, place))
-    return joined(ledger, lives)
+    return joined(ledger, [read_directory(directory) for directory in earlier])
 
 
 def restored(path: str, operators: frozenset[str]) -> dict[str, tuple[StateHandle, ...]]:

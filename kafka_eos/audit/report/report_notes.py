@@ -32,7 +32,7 @@ def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mappin
         lines.append(
             f"The job began with savepoint {ledger.origin.savepoint} ({ledger.origin.path}): the recompute starts with "
             f"its state. {before} visible outputs from before the savepoint were only checked for copies. To judge the "
-            "whole history, name the job's earlier checkpoint directories with --earlier. Without it, earlier outputs "
+            "whole history, name the job's earlier directories with --earlier. Without it, earlier outputs "
             "whose provenance is in the ledger of such a directory count as foreign."
         )
     lines += [_said_of(sink) for sink in subject.sinks if not sink.marked and sink.node not in unsure]

@@ -32,7 +32,7 @@ from kafka_eos.audit.facts.audit_subject import Subject, subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.code_changes import other_code
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
-from kafka_eos.audit.facts.starting_savepoint import whole_history
+from kafka_eos.audit.facts.starting_savepoint import beginning, job_names, whole_history
 from kafka_eos.audit.job_audit import file_of, running
 from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
@@ -89,8 +89,9 @@ def audit_state(
         if ledger.newest is None:
             return _invalid(f"no committed checkpoint of job {plan.name!r} in {place}")
         manifest = records.load(storage, Manifest, manifest_name(ledger.newest), plan.name)
-        ledger = whole_history(settings, plan.name, ledger, earlier)
-        of_plan = subject(plan, JobContext(plan.name, Term(0), settings.connector_defaults()), ledger.splits)
+        ledger = whole_history(plan.name, ledger, earlier)
+        context, began = JobContext(plan.name, Term(0), settings.connector_defaults()), beginning(ledger)
+        of_plan = subject(plan, context, ledger.splits, job_names(ledger, began))
         parts = cut(plan, ledger.parallelism)
         if not parts.one_to_one:
             of_plan = replace(of_plan, sinks=())  # only there do outputs tell an order
@@ -99,7 +100,7 @@ def audit_state(
         with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)
             progress("waiting until no transaction is open")
-            with closing(PinnedInput(live, of_plan, storage, place, ledger)) as ground:
+            with closing(PinnedInput(live, of_plan, storage, place, ledger, began)) as ground:
                 if obstacles := [*ground.obstacles(settle_seconds), *_compacted(of_plan, ground)]:
                     return _invalid(*obstacles)
                 run = _Run(live, str(app), of_plan, parts, ledger, manifest, ground, progress)
@@ -229,7 +230,7 @@ class _Run:
         if self._ledger.origin is not None:
             lines.append(
                 f"The job began with savepoint {self._ledger.origin.savepoint} ({self._ledger.origin.path}): "
-                "the recompute starts with its state, unless --earlier names the earlier checkpoint directory."
+                "the recompute starts with its state, unless --earlier names the earlier directory."
             )
         if self._ledger.start is None:
             lines.append("No record shows where the job began to read; the audit assumes offset 0.")

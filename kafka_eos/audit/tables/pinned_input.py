@@ -8,25 +8,23 @@ Rule: every offset is pinned before the first scan. A reason against a sound sca
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, in_flight, unsettled
+from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, settle
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.facts.audit_subject import Directory, Subject, Topic
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
-from kafka_eos.audit.facts.starting_savepoint import StartingSavepoint, beginning
+from kafka_eos.audit.facts.starting_savepoint import StartingSavepoint
 from kafka_eos.storage.job_storage import JobStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafka_eos.audit.tables.topic_tables import Bounds
-
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,20 @@ class PinnedInput:
     """The topics and files of one audit. ``close`` it."""
 
     def __init__(
-        self, spark: SparkSession, subject: Subject, storage: JobStorage, place: Path | str, ledger: Ledger
+        self,
+        spark: SparkSession,
+        subject: Subject,
+        storage: JobStorage,
+        place: Path | str,
+        ledger: Ledger,
+        beginning: StartingSavepoint | None,
     ) -> None:
-        """``place``: where the ``storage`` is."""
+        """``place``: where the ``storage`` is. ``beginning``: the savepoint that the ``ledger`` begins with."""
         self._subject = subject
         self._storage = storage
         self._place = place
         self._ledger = ledger
-        self.beginning: StartingSavepoint | None = None
+        self.beginning = beginning
         self.pinned = PinnedOffsets({}, ())
         self._clusters: dict[tuple[tuple[str, str], ...], tuple[ClusterAdmin, set[str]]] = {}
         self._cluster_of: dict[tuple[str, str], ClusterAdmin] = {}
@@ -67,23 +71,24 @@ class PinnedInput:
             cluster.close()
 
     def obstacles(self, seconds: float) -> list[str]:
-        """Wait until nothing is in flight, and pin the offsets. Return the reasons why they do not allow a verdict."""
-        if busy := self._settle(seconds):
-            return busy
-        self.beginning = beginning(self._ledger)
-        return self._unsound()
+        """Pin the offsets, and wait until nothing before them is in flight. Return the reasons why they do not allow a
+        verdict.
 
-    def _settle(self, seconds: float) -> list[str]:
-        deadline = time.monotonic() + seconds
-        while True:
-            found = {cluster: cluster.ranges(topics) for cluster, topics in self._clusters.values()}
-            busy = {cluster: topics for cluster, ranges in found.items() if (topics := unsettled(ranges))}
-            if not busy:
-                self._pin(found)
-                return []
-            if time.monotonic() > deadline:
-                return [line for cluster, topics in busy.items() for line in in_flight(cluster, topics)]
-            time.sleep(_POLL_SECONDS)
+        The job has stopped, so all of its output lies before the present ends. Other jobs may write on behind them.
+        """
+        found, busy = dict[ClusterAdmin, Ranges](), list[str]()
+        for cluster, topics in self._clusters.values():
+            ends = {topic: {p: at.end for p, at in parts.items()} for topic, parts in cluster.ranges(topics).items()}
+            now, in_flight = settle(cluster, topics, seconds, partial(dict, ends))
+            found[cluster] = {
+                topic: {p: Range(now[topic][p].begin, now[topic][p].stable, end) for p, end in parts.items()}
+                for topic, parts in ends.items()
+            }
+            busy += in_flight
+        if busy:
+            return busy
+        self._pin(found)
+        return self._unsound()
 
     def _pin(self, found: Mapping[ClusterAdmin, Ranges]) -> None:
         def ranges(topic: Topic) -> Mapping[int, Range]:

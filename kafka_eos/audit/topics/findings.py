@@ -116,13 +116,13 @@ def _texts(scan: TopicScan, question: TopicAuditOptions, spots: Sequence[Spot]) 
     return found
 
 
-def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | SkippedCheck]:
-    """Judge the attempts (term and epoch, by source) in provenance, without the job's history.
+def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects]:
+    """Judge the attempts (job, term and epoch, by source) in provenance, without the job's history.
 
-    An epoch is committed in one term only, with all of its outputs. Several jobs may have written the topics, with the
-    same numbers. So only attempts at the same record are rivals, and an epoch can be incomplete only within a topic.
+    An epoch is committed in one term only, with all of its outputs. An incarnation of the job that began again from
+    nothing may have used the same numbers. So only attempts at the same record are rivals.
     """
-    visible = scan.attempts()
+    visible = scan.attempts
     by_epoch: dict[tuple[str, str], list[str]] = {}
     for topic, attempt in visible:
         by_epoch.setdefault((topic, re.sub(TERM, "", attempt)), []).append(attempt)
@@ -132,18 +132,11 @@ def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | Sk
         for topic, some in (scan.rivals(contested) if contested else ())
     }
     aborted = scan.aborted() if some_invisible else {}
-    half = {at: found for at, found in aborted.items() if at in visible}
-    elsewhere = [at for at in aborted if at[1] in {attempt for _, attempt in visible}]
+    committed = {attempt for _, attempt in visible}
+    half = {at: found for at, found in aborted.items() if at[1] in committed}
     scan.keep_attempts(Check.ABORTED_VISIBLE, rivals)
     scan.keep_attempts(Check.COMMITTED_HIDDEN, half)
-    hidden: Suspects | SkippedCheck = _all(half)
-    if elsewhere and not half:
-        (topic, attempt), *_ = elsewhere
-        hidden = SkippedCheck(
-            f"the output of attempt {attempt} to {topic} was aborted, but its other output is visible: either a commit "
-            "of a job is incomplete, or two jobs use the same numbers. To find out, audit the job (kafka-eos audit APP)"
-        )
-    return {Check.ABORTED_VISIBLE: _all({at: visible[at] for at in rivals}), Check.COMMITTED_HIDDEN: hidden}
+    return {Check.ABORTED_VISIBLE: _all({at: visible[at] for at in rivals}), Check.COMMITTED_HIDDEN: _all(half)}
 
 
 def _all(wrong: Mapping[Attempt, tuple[int, Suspect]]) -> Suspects:

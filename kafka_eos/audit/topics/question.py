@@ -20,7 +20,7 @@ from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql",
-         "expect", "input_bootstrap", "registry")  # fmt: skip
+         "expect", "input_bootstrap", "registry", "jobs")  # fmt: skip
 """The options that must be the same in an audit that resumes another one."""
 
 
@@ -47,6 +47,7 @@ class TopicAuditOptions:
     ``start``, ``end``  None; a time; or offsets of partitions
     ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
+    ``jobs``     of the outputs, by provenance: only those of these jobs are compared; several: one that was renamed
     ``ledgers``  checkpoint directories (or addresses) of single jobs whose sinks keep provenance there
     ``input_bootstrap``, ``input_config``  the cluster of the inputs, if it is another one; its settings, if others
     ``registry``, ``registry_config``  the schema registry of keys and values; settings of its client
@@ -76,6 +77,7 @@ class TopicAuditOptions:
     expect: str = "one"
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka settings: TLS and SASL."""
+    jobs: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
     input_bootstrap: str | None = None
     input_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -109,8 +111,8 @@ class TopicAuditOptions:
             raise ConfigError("--registry-config applies to a schema registry: add its address, --registry")
         if self.registry is not None:
             Registry(self.registry, config=self.registry_config)
-        if self.ledgers and not self.by_provenance:
-            raise ConfigError(f"--ledger is used only with --id {PROVENANCE}: add it")
+        if not self.by_provenance and (unused := ["--ledger"] * bool(self.ledgers) + ["--job"] * bool(self.jobs)):
+            raise ConfigError(f"{' and '.join(unused)} can only be used with --id {PROVENANCE}: add it")
         if self.resume is not None:
             self._check_resume(self.resume)
 

@@ -183,7 +183,7 @@ class _Run:
                     cluster, question.topics, settle_seconds, partial(window.reading_ends, question, cluster)
                 )
                 if busy:
-                    return replace(base, obstacles=busy)
+                    return replace(base, obstacles=[f"{line}, or judge what was before it (--to)" for line in busy])
                 self.window = window.window(question, cluster, ranges, done)
                 compacted = cluster.compacted(question.topics)
         else:
@@ -246,7 +246,7 @@ class _Run:
             inputs=seen[0] + earlier[0] if question.inputs else None,
             outputs=seen[1] + earlier[1],
             uncommitted=max(0, sum(uncommitted.values()) - visible),
-            obstacles=_unknown(question, tallies),
+            obstacles=[*_unknown(question, tallies), *_several_jobs(question, scan)],
             left_out=[*base.left_out, *_excluded(question, tallies, compacted)],
             notes=_notes(question, tallies),
         )
@@ -409,6 +409,20 @@ def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tall
     return reasons
 
 
+def _several_jobs(question: TopicAuditOptions, scan: TopicScan) -> list[str]:
+    """Return a reason if a topic has outputs of several jobs: each may have made outputs from the same records."""
+    if not question.by_provenance or question.jobs:
+        return []
+    jobs: dict[str, set[str]] = {}
+    for topic, attempt in scan.attempts:
+        jobs.setdefault(topic, set()).add(attempt.partition(".")[0])
+    return [
+        f"jobs {', '.join(sorted(some))} wrote to {topic}: name one of them with --job (if renamed, by all its names)"
+        for topic, some in jobs.items()
+        if len(some) > 1
+    ]
+
+
 def _unrelated(question: TopicAuditOptions, ids: IdComparison, seen: tuple[int, int]) -> list[str]:
     """Return a reason if inputs and outputs have no common id: the expressions differ, and nothing is lost."""
     if ids.shared or not all(seen):
@@ -438,9 +452,10 @@ def _allowed(question: TopicAuditOptions) -> list[str]:
 
 def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally], compacted: list[str]) -> list[str]:
     """Return the excluded records, for the headline."""
+    by = ["--output-where"] * (question.output_where is not None) + ["--job"] * bool(question.jobs)
     conditions = {
         "inputs excluded by --where": _sum(tallies, question.inputs, "excluded"),
-        "outputs excluded by --output-where": _sum(tallies, question.outputs, "excluded"),
+        f"outputs excluded by {' or '.join(by)}": _sum(tallies, question.outputs, "excluded"),
     }
     texts = [f"{n:,} {what}" for what, n in conditions.items() if n]
     if question.order is not None and (n := _sum(tallies, question.outputs, "unordered")):

@@ -431,6 +431,7 @@ class TopicScan:
 
     # ------------------------------------------------------------ attempts
 
+    @cached_property
     def attempts(self) -> dict[Attempt, tuple[int, Suspect]]:
         """Return visible outputs by the attempt that wrote them."""
         return self._by_attempt(self._both.where("not is_input and attempt is not null"))

@@ -221,8 +221,8 @@ def outputs(
     """Return one row per output, with the columns of ``inputs``.
 
     ``stream`` and ``turn`` define the order where one is known. ``number``: how the partition was chosen (see
-    ``partitioners``), in topics of ``placings``. Of outputs that are not compared (``output_where``) only location and
-    content are known.
+    ``partitioners``), in topics of ``placings``. Of outputs that are not compared (``output_where``, ``jobs``) only
+    location and content are known.
     """
     # Kafka's clients treat an empty key like none.
     nothing, key = F.lit(None).cast("long"), F.when(F.length("raw_key") > 0, F.col("raw_key"))
@@ -245,6 +245,8 @@ def outputs(
     if question.order is not None:
         stream, turn = F.lit(0).cast("long"), _comparable(table, F.expr(expression(question.order)))
     kept = _holds(question.output_where)
+    if question.jobs:
+        kept &= F.coalesce(F.substring_index(attempt, ".", 1).isin([*question.jobs]), F.lit(True))
     known = {
         "origin": origin,
         "id": name,

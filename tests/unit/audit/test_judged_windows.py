@@ -69,9 +69,9 @@ def look(
     )  # fmt: skip
     sinks = tuple(Directory(sink.name, "/", "x") for sink in plan.sinks)
     done = frozenset(EpochId(Epoch(n), Term(1)) for n in range(committed + 1))
-    ledger = Ledger(plan.name, None, None, {}, {}, done, {}, events=[{"event": "committed"}, *events])
+    ledger = Ledger(frozenset({plan.name}), None, None, {}, {}, done, {}, events=[{"event": "committed"}, *events])
     ledger = replace(ledger, entries=LedgerEntries(entry(n, plan) for n, plan in enumerate(plans)))
-    of = Subject(plan, (), sinks, {}, ())
+    of = Subject(plan, (), sinks, {}, (), frozenset({plan.name}))
     return judged(of, cut(plan), ledger, msgspec.structs.replace(newest, **manifest), strict=strict)
 
 

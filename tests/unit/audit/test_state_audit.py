@@ -81,7 +81,7 @@ def ledger(*epochs: tuple[int, str]) -> Ledger:
         )
         for n, operators in epochs
     }
-    return Ledger("job", None, None, {}, None, frozenset(), {}, entries)
+    return Ledger(frozenset({"job"}), None, None, {}, None, frozenset(), {}, entries)
 
 
 def of(plan: Plan, given: tuple[StateHandle, ...] | None = None, *, several: bool = False, **how: Any) -> Doubts:
