@@ -266,7 +266,8 @@ def test_a_row_that_is_refused_stops_the_job_and_the_rows_behind_it_wait(kit: Ki
     sink = kit.sink()
     committable = kit.prepared(sink, "a", "bad", "b")
     with committer_of(sink) as committer:
-        with pytest.raises(ConfigError, match=r"refuses a row: 422: \{\}\. The row comes from orders\.1\.1/in/list/0/1/0\.0"):
+        refusal = r"refuses a row: 422: \{\}\. The row comes from orders\.1\.1/in/list/0/1/0\.0"
+        with pytest.raises(ConfigError, match=refusal):
             committer.commit_all(permit(), [committable])
         assert kit.receiver.values() == ["a"]
         kit.receiver.script = lambda key, body: None
