@@ -28,7 +28,7 @@ from kafka_eos.connectors.files.formats.record_fields import fields_of
 from kafka_eos.connectors.files.os_errors import map_errors, refuse_permanent_errors
 from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
 from kafka_eos.connectors.files.sink.writer import FileWriter
-from kafka_eos.core.errors import ConfigError, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import ConfigError, EnvironmentFailed, KafkaEosError, Retryable
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers
@@ -180,7 +180,7 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
     def writer(self, ctx: TaskContext) -> FileWriter:
         from kafka_eos.connectors._lake.lake_staging import LakeStaging
 
-        with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
+        with self._table.mapped(EnvironmentFailed, "open a writer of"):
             layout, fit = self._found()
             staging = LakeStaging(self._table.store(), self._table.display_name, fit, self._key)
         by = None if self._key else partition_of(fit.partitions, self._value)

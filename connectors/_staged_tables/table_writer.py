@@ -16,7 +16,7 @@ from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors._staged_tables.stage_names import Incarnation, Strategy, TableCommittable, TargetTable
-from kafka_eos.core.errors import KafkaEosError, RestartFromCheckpoint
+from kafka_eos.core.errors import EnvironmentFailed, KafkaEosError
 from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.core.records import Batch
 
@@ -105,7 +105,7 @@ class TableWriter(Writer[Any]):
         self._sealed: tuple[tuple[Epoch, uuid.UUID], ...] = ()
 
     def write(self, batch: Batch[Any]) -> None:
-        with self._holder.map_errors(RestartFromCheckpoint, f"stage rows for {self._target}"):
+        with self._holder.map_errors(EnvironmentFailed, f"stage rows for {self._target}"):
             encode_or_reject(self._added, batch, self._ctx.operator, self._ctx.services.reject_row)
 
     def seal(self, epoch: EpochId) -> PreCommit:
@@ -143,12 +143,12 @@ class TableWriter(Writer[Any]):
         return TableCommittable(of, self._incarnation, epoch, self._target, after, self._holder.strategy)
 
     def _drop(self, held: StagedEpoch) -> Sequence[Committable]:
-        with self._holder.map_errors(RestartFromCheckpoint, f"discard an empty stage for {self._target}"):
+        with self._holder.map_errors(EnvironmentFailed, f"discard an empty stage for {self._target}"):
             held.drop()
         return ()
 
     def _prepare(self, held: StagedEpoch, stage: TableCommittable) -> Sequence[Committable]:
-        with self._holder.map_errors(RestartFromCheckpoint, f"prepare rows for {self._target}"):
+        with self._holder.map_errors(EnvironmentFailed, f"prepare rows for {self._target}"):
             held.prepare(stage)
         by_sink = {self._ctx.operator: held.rows}
         return (Committable(self._scope, stage.to_payload(), held.rows, by_sink),)

@@ -34,7 +34,7 @@ from kafka_eos.connectors.dbapi.staging_catalog import INCARNATIONS, STAGES, DbA
 from kafka_eos.connectors.dbapi.stored_cells import find_difference, read_column_types
 from kafka_eos.connectors.dbapi.table_keys import find_key_problem
 from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, insert_unchanged, refused, roll_back_after
-from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import ConfigError, EnvironmentFailed, Retryable
 from kafka_eos.core.ids import JobIdentity, Term, ensure_name
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
@@ -192,7 +192,7 @@ class DbApiSink(NoProvenance, Sink[T]):
 
     def writer(self, ctx: TaskContext) -> TableWriter:
         incarnation = Incarnation(ctx.job.job, ctx.job.identity)
-        with self._database.mapped(RestartFromCheckpoint, f"open a writer of {self._target}"):
+        with self._database.mapped(EnvironmentFailed, f"open a writer of {self._target}"):
             connection = self._database.engine.connect()
             try:
                 self._catalog.create_tables(connection)

@@ -2,11 +2,12 @@
 
 Rule: an error of psycopg is mapped here, once, to what the caller must do. Known temporary errors become the kind that
 the caller names. All others are ConfigErrors, which need manual intervention: retrying a decided commit forever would
-hide them.
+hide them. Neither these messages nor psycopg's own log lines quote a row, see ``_line``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -289,3 +290,13 @@ def _line(error: psycopg.Error, *, whole: bool = False) -> str:
         return " ".join(filter(None, [type(error).__name__, diag.column_name, diag.constraint_name]))
     parts = [diag.message_primary, diag.message_detail] if diag.message_primary else [str(error)]
     return " ".join(" ".join(part.split()) for part in parts if part) or type(error).__name__
+
+
+def _hide_rows(entry: logging.LogRecord) -> bool:
+    """Shorten the server's messages in a log line of psycopg, such as those that follow another error of a COPY."""
+    if isinstance(entry.args, tuple):
+        entry.args = tuple(_line(each) if isinstance(each, psycopg.Error) else each for each in entry.args)
+    return True
+
+
+logging.getLogger("psycopg").addFilter(_hide_rows)

@@ -15,7 +15,7 @@
     │   └── PartialProgress      the call is not done, but made progress
     ├── RestartFromCheckpoint  discard this attempt; restart from the last decided epoch
     │   ├── WorkersChanged       not a failure: there are more workers, or one must run elsewhere
-    │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
+    │   └── EnvironmentFailed    a system that the job uses failed, and no record is to blame
     ├── Fenced                 a newer term or a successor owns the job; stop without touching anything
     ├── Fatal                  stop the job for manual intervention
     │   ├── CommittableLost      a committable is lost, or its status is unknown
@@ -147,10 +147,11 @@ class WorkersChanged(RestartFromCheckpoint):
 
 
 class EnvironmentFailed(RestartFromCheckpoint):
-    """A function or codec raised because something else failed: a registry, a database, the network, memory.
+    """Something outside the job failed: a registry, a database, a disk, the network, memory.
 
-    The message names the function, the operator, the current record and the error; see ``fault_attribution``. Also
-    raised if a broker refuses a record: the next attempt finds out which.
+    If a function or codec raised, the message names it, the operator, the current record and the error; see
+    ``fault_attribution``. Also raised by a source or sink whose system does not respond or is busy, and if a broker
+    refuses a record: the next attempt finds out which.
     """
 
 

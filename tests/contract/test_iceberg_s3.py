@@ -15,7 +15,7 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors.files.s3.bucket import AccessKeys, Bucket, BucketAddress
 from kafka_eos.connectors.iceberg import IcebergSink
-from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import ConfigError, EnvironmentFailed, Retryable
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
@@ -117,7 +117,7 @@ def test_a_bucket_that_is_away_is_asked_again_by_a_commit_and_ends_an_attempt_of
         server.kill()
         with pytest.raises(Retryable, match="could not"):
             committer.commit_all(right, committables)
-        with pytest.raises(RestartFromCheckpoint, match="could not"):
+        with pytest.raises(EnvironmentFailed, match="could not"):
             lake_job.sealed(writer, 1, 2, [2])
         server.start()
 

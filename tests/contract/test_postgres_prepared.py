@@ -19,7 +19,14 @@ from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors.postgres import connection as client
 from kafka_eos.connectors.postgres.sink import direct_insert as inserting
 from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
-from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import (
+    CommittableLost,
+    ConfigError,
+    EnvironmentFailed,
+    Fenced,
+    RestartFromCheckpoint,
+    Retryable,
+)
 from kafka_eos.devtools.postgres import PostgresServer
 from tests.contract.test_postgres_sink import (
     A,
@@ -442,7 +449,7 @@ def test_who_changes_the_table_ends_an_attempt_and_stops_no_job(kit: Kit, monkey
         altering.start()
         waits = "SELECT pid FROM pg_locks WHERE NOT granted"
         eventually(lambda: kit.ask(waits), "the ALTER TABLE waits")
-        with pytest.raises(RestartFromCheckpoint, match="lock timeout"):
+        with pytest.raises(EnvironmentFailed, match="lock timeout"):
             other.write(rows(Account("b", 1)))
         committer.abort_leftovers(job(2))
         altering.join()
@@ -491,7 +498,7 @@ def test_what_is_prepared_survives_a_crash_of_the_server_which_may_have_no_room_
         with crashing(server):
             committable = kit.prepared(sink, Account("a", 1))
         server.start()
-        with pytest.raises(RestartFromCheckpoint, match="maximum number of prepared transactions"):
+        with pytest.raises(EnvironmentFailed, match="maximum number of prepared transactions"):
             kit.prepared(sink, Account("b", 1))
         with crashing(server):
             assert committer.commit(permit(), committable) is CommitOutcome.COMMITTED

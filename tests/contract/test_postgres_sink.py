@@ -41,6 +41,7 @@ from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
 from kafka_eos.connectors.postgres.connection import ConnectionPool, PostgresDatabase, WriterConnection
 from kafka_eos.connectors.postgres.sink import prepared_transactions
 from kafka_eos.coordination.epochs import EpochCommitter
+from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
@@ -1122,6 +1123,21 @@ def test_a_text_that_is_no_utf8_is_the_fault_of_its_row(kit: Kit) -> None:
 
     assert [index for index, _ in kit.refused] == [1] and "surrogate" in kit.refused[0][1]
     assert kit.ask("SELECT name FROM accounts ORDER BY name") == [("a",), ("c",)]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_warning_of_the_client_does_not_quote_a_row(kit: Kit, shown: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The client fails at a row while the server has already refused one before it: the client logs its message."""
+    show_error_messages(shown)
+    sink = kit.sink()
+    sink.check(job())
+    card = 4929_0000_1111_2222
+    with closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", card), *[Account("x" * 10_000, 1)] * 100, Account("\ud800", 1)))
+
+    assert [index for index, _ in kit.refused] == [0, 101]
+    assert "error ignored terminating" in caplog.text
+    assert (str(card) in caplog.text) is shown
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["one epoch", "two epochs"])

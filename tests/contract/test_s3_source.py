@@ -19,7 +19,7 @@ from test_file_source import run_app
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import FileSource
-from kafka_eos.core.errors import InputLost, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import EnvironmentFailed, InputLost, Retryable
 from kafka_eos.core.ids import Term
 from kafka_eos.testing import SourceUnderTest, check_source
 from tests.marks import campaign
@@ -117,7 +117,7 @@ def test_a_store_that_is_away_is_waited_for(port: int) -> None:
 
     with pytest.raises(Retryable, match="could not list s3://"):
         away.discover(CTX, positions)
-    with pytest.raises(RestartFromCheckpoint, match="could not open s3://"):
+    with pytest.raises(EnvironmentFailed, match="could not open s3://"):
         opened(away, positions).poll(1, 0)
 
 

@@ -24,7 +24,7 @@ from kafka_eos.connectors.files.sink.committer import FileCommitter
 from kafka_eos.connectors.files.sink.file_staging import DirectoryStaging, FileStaging
 from kafka_eos.connectors.files.sink.s3_committer import UploadCommitter
 from kafka_eos.connectors.files.sink.s3_staging import UploadStaging
-from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import ConfigError, EnvironmentFailed, Retryable
 from kafka_eos.core.ids import ensure_name
 
 _NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
@@ -137,7 +137,7 @@ class SinkDirectory:
             )
 
     def staging(self) -> DirectoryStaging:
-        with map_errors(RestartFromCheckpoint, f"create {self.path}"):
+        with map_errors(EnvironmentFailed, f"create {self.path}"):
             disk.create_directory(self.path, self._mode)
         return DirectoryStaging(self.path, self._file_mode)
 

@@ -21,7 +21,7 @@ from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.sink.file_staging import FileStaging
 from kafka_eos.connectors.files.sink.open_files import FileOptions, PartFiles
 from kafka_eos.core import provenance
-from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.errors import EnvironmentFailed
 from kafka_eos.core.ids import EpochId, ensure_name
 from kafka_eos.core.records import Batch
 
@@ -43,7 +43,7 @@ class FileWriter(Writer[Any]):
         _, (block, places) = encode_or_reject(self._data, batch, self._operator, self._reject)
         if not len(block):
             return
-        with map_errors(RestartFromCheckpoint, f"stage rows in {self._staging.where}"):
+        with map_errors(EnvironmentFailed, f"stage rows in {self._staging.where}"):
             if places is None:
                 self._files.append("", block)
             else:
@@ -74,7 +74,7 @@ class FileWriter(Writer[Any]):
         return PartFiles(self._staging, self._shape, lambda number: self._part(at, number=number))
 
     def _prepare(self, epoch: EpochId, files: PartFiles) -> Sequence[Committable]:
-        with map_errors(RestartFromCheckpoint, f"prepare epoch {epoch} in {self._staging.where}"):
+        with map_errors(EnvironmentFailed, f"prepare epoch {epoch} in {self._staging.where}"):
             failpoints.hit("sink.flush.before")
             segments = files.finish()
             failpoints.hit("sink.flush.after")

@@ -27,7 +27,7 @@ from kafka_eos.connectors.files.source.locations import SourceLocation
 from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name
 from kafka_eos.connectors.files.source.row_formats import ReadFormat
 from kafka_eos.core.error_messages import describe_error
-from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
+from kafka_eos.core.errors import ConfigError, EnvironmentFailed
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch, Origin, RawRecord
@@ -127,7 +127,7 @@ class FileReader(Reader[Any]):
             raise ConfigError(
                 f"{self._path(name)} cannot be read: its directory does not fit the type: {error}. Move the file"
             ) from None
-        with ExitStack() as opened, map_errors(RestartFromCheckpoint, f"open {self._path(name)}"):
+        with ExitStack() as opened, map_errors(EnvironmentFailed, f"open {self._path(name)}"):
             path = opened.enter_context(self._place.opened(name))
             return _OpenFile(split, self._reading.rows(path, at.row), decode, opened.pop_all())
 
@@ -148,7 +148,7 @@ class FileReader(Reader[Any]):
         except Exception as error:
             # Errors of the operating system have a number; a library's errors about damaged data have none.
             if isinstance(error, OSError) and error.errno is not None:
-                raise RestartFromCheckpoint(f"could not read {self._path(name)}: {error}") from error
+                raise EnvironmentFailed(f"could not read {self._path(name)}: {error}") from error
             self._expect_unchanged(name, at)
             cause = describe_error(error).rstrip(".")
             raise ConfigError(
@@ -157,7 +157,7 @@ class FileReader(Reader[Any]):
             ) from error
 
     def _expect_unchanged(self, name: str, at: FileProgress) -> None:
-        with map_errors(RestartFromCheckpoint, f"look at {self._path(name)}"):
+        with map_errors(EnvironmentFailed, f"look at {self._path(name)}"):
             now = self._place.state(name)
         at.expect_unchanged(self._path(name), now)
 

@@ -44,7 +44,7 @@ from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCa
 from kafka_eos.connectors.postgres.sink.staging_tables import PostgresTableStaging
 from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.connectors.postgres.table_names import qualified
-from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import ConfigError, EnvironmentFailed, Retryable
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers
@@ -183,7 +183,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
 
     def writer(self, ctx: TaskContext) -> TableWriter:
         connect = partial(self._database.connect, Incarnation(ctx.job.job, ctx.job.identity).application(WRITER))
-        with map_errors(RestartFromCheckpoint, f"open a writer of {self._name}"):
+        with map_errors(EnvironmentFailed, f"open a writer of {self._name}"):
             connection = connect()
             try:
                 table, target = self._found(connection)

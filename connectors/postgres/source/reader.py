@@ -22,7 +22,7 @@ from kafka_eos.connectors.postgres.connection import Connection, map_errors
 from kafka_eos.connectors.postgres.source.snapshot import Key, RangeProgress, is_end
 from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery
 from kafka_eos.core.error_messages import show_value
-from kafka_eos.core.errors import InputLost, RestartFromCheckpoint
+from kafka_eos.core.errors import EnvironmentFailed, InputLost
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch, Origin, RawRecord
@@ -74,7 +74,7 @@ class SnapshotReader(Reader[Any]):
         cannot represent."""
         left = at.rows - at.row
         asked = left + 1 if most >= left else most  # one more than expected, to verify that there is none
-        with map_errors(RestartFromCheckpoint, f"read {self._name}"):
+        with map_errors(EnvironmentFailed, f"read {self._name}"):
             connection, reading = self._opened()
             try:
                 found = connection.execute(reading.next(at, asked, as_text=as_text)).fetchall()
