@@ -93,9 +93,9 @@ soak: env ## Kill at random under load for MINUTES (15), then check every output
 day: env ## Two hours in production in twenty minutes (SPEED=6): one fault after the other, each with its alerts; adds a row to docs/production-day.md
 	@$(BIN)/python -m tests.chaos.day --speed $(or $(SPEED),6)
 
-asan: env ## The tests of kafka-eos-native and of Kafka readers, with the module built for AddressSanitizer
-	@native/asan.sh $(BIN)/python tests/unit/connectors/kafka/test_native_queue.py \
-	  tests/unit/connectors/kafka/test_kafka_reader.py tests/unit/connectors/kafka/test_record_headers.py
+asan: env ## The tests of kafka-eos-native and of Kafka readers and writers, with the module built for AddressSanitizer
+	@native/asan.sh $(BIN)/python $(addprefix tests/unit/connectors/kafka/test_,native_queue.py native_sender.py \
+	  kafka_reader.py kafka_writer.py record_headers.py)
 
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted

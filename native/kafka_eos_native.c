@@ -1,15 +1,18 @@
-/* Batches of Kafka records for kafka_eos, from the librdkafka that confluent_kafka has loaded.
+/* Batches of Kafka records for kafka_eos, through the librdkafka that confluent_kafka has loaded.
  *
  * This module has no client of its own. It is a plugin of librdkafka (plugin.library.paths): its interceptor sees each
- * new client of confluent_kafka that was configured with it. Configuration, logins, callbacks and assignment stay
- * with confluent_kafka; only records take another path. Partitions are forwarded to a queue that belongs to this
- * module, and one call returns what is there as lists and packed integers, instead of one object per record.
+ * new client of confluent_kafka that was configured with it. Configuration, logins, callbacks, assignment and
+ * transactions stay with confluent_kafka; only records take another path. Partitions are forwarded to a queue that
+ * belongs to this module, and one call returns what is there as lists and packed integers, instead of one object per
+ * record. One call passes the columns of a batch to a producer, instead of one call per record.
  *
  * Rules:
  *   - Only functions and structures of librdkafka's public header are used, found by name in the library that is loaded.
  *   - Records are copied and given back to librdkafka before the GIL is taken. No pointer into a message outlives it.
  *   - The lock of a client is never held by a thread that has, or waits for, the GIL: librdkafka ends a client in
- *     whichever thread destroys it, and waits here for a fetch that is under way.
+ *     whichever thread destroys it, and waits here for a fetch or a batch of rows that is under way.
+ *   - A record that librdkafka has accepted and does not deliver is always noted before it stops counting as
+ *     outstanding. So after a flush that has left none, all failures are known.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -24,7 +27,7 @@
 #include <string.h>
 
 /* The interface between this module and the connector. Both must have the same number. */
-#define INTERFACE 1
+#define INTERFACE 2
 
 /* ---------------------------------------------------------------- librdkafka's public interface */
 
@@ -48,8 +51,12 @@ typedef struct {
 
 typedef int on_new_t(rd_kafka_t *, const rd_kafka_conf_t *, void *, char *, size_t);
 typedef int on_destroy_t(rd_kafka_t *, void *);
+typedef int on_acknowledgement_t(rd_kafka_t *, rd_kafka_message_t *, void *);
 
-enum { TIMESTAMP_NOT_AVAILABLE = 0, ERR__FAIL = -196, CONF_OK = 0 };
+enum { TIMESTAMP_NOT_AVAILABLE = 0, ERR__FAIL = -196, CONF_OK = 0, MSG_F_COPY = 2 };
+
+/* The tags of producev()'s arguments. */
+enum { V_END = 0, V_RKT = 2, V_PARTITION = 3, V_VALUE = 4, V_KEY = 5, V_MSGFLAGS = 7, V_TIMESTAMP = 8, V_HEADER = 9 };
 
 #define FUNCTIONS(F)                                                                                                   \
     F(int, version, (void))                                                                                            \
@@ -58,6 +65,7 @@ enum { TIMESTAMP_NOT_AVAILABLE = 0, ERR__FAIL = -196, CONF_OK = 0 };
     F(int, conf_get, (const rd_kafka_conf_t *, const char *, char *, size_t *))                                        \
     F(int, conf_interceptor_add_on_new, (rd_kafka_conf_t *, const char *, on_new_t *, void *))                         \
     F(int, interceptor_add_on_destroy, (rd_kafka_t *, const char *, on_destroy_t *, void *))                           \
+    F(int, interceptor_add_on_acknowledgement, (rd_kafka_t *, const char *, on_acknowledgement_t *, void *))           \
     F(rd_kafka_queue_t *, queue_new, (rd_kafka_t *))                                                                   \
     F(void, queue_destroy, (rd_kafka_queue_t *))                                                                       \
     F(rd_kafka_queue_t *, queue_get_partition, (rd_kafka_t *, const char *, int32_t))                                  \
@@ -68,7 +76,10 @@ enum { TIMESTAMP_NOT_AVAILABLE = 0, ERR__FAIL = -196, CONF_OK = 0 };
     F(const char *, message_errstr, (const rd_kafka_message_t *))                                                      \
     F(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                       \
     F(int, header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))               \
-    F(const char *, topic_name, (const rd_kafka_topic_t *))
+    F(const char *, topic_name, (const rd_kafka_topic_t *))                                                            \
+    F(rd_kafka_topic_t *, topic_new, (rd_kafka_t *, const char *, void *))                                             \
+    F(void, topic_destroy, (rd_kafka_topic_t *))                                                                       \
+    F(int, producev, (rd_kafka_t *, ...))
 
 static struct {
 #define MEMBER(result, name, arguments) result(*name) arguments;
@@ -85,18 +96,36 @@ typedef struct {
     int32_t partition;
 } place_t;
 
-/* One client of confluent_kafka. It is shared by librdkafka, until on_destroy, and by this module. */
+/* Records of one topic that were not delivered, all for the same reason. */
 typedef struct {
+    char *topic;
+    int code;
+} loss_t;
+
+/* One client of confluent_kafka. It is shared by librdkafka, until on_destroy, and by this module. */
+typedef struct client_s {
     pthread_mutex_t lock;
+    pthread_cond_t unused;
     int references;
+    int calls;               /* Threads that use the handle without the lock. */
     rd_kafka_t *handle;      /* NULL once the client is destroyed. */
     rd_kafka_queue_t *queue; /* NULL until it is opened, and once it is closed. */
     place_t *places;         /* The partitions that are forwarded to the queue. */
     size_t count, room;
+
+    /* Guarded by the lock of all clients. Losses are only added, so that none is lost on the way to Python. */
+    struct client_s *next;
+    loss_t *losses;
+    size_t loss_count, loss_room;
+    int unnoted; /* Whether there was no memory to note a loss. */
 } client_t;
 
-/* The client that this thread has just created. Its reference is passed on by take(). */
+/* The client that this thread has just created. Its reference is passed on by take_queue() or take_sender(). */
 static _Thread_local client_t *newest;
+
+/* All clients that are not destroyed. The lock is taken last, for moments, also by threads that have the GIL. */
+static client_t *clients;
+static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void release(client_t *client) {
     pthread_mutex_lock(&client->lock);
@@ -104,7 +133,10 @@ static void release(client_t *client) {
     pthread_mutex_unlock(&client->lock);
     if (left > 0) return;
     for (size_t at = 0; at < client->count; at++) free(client->places[at].topic);
+    for (size_t at = 0; at < client->loss_count; at++) free(client->losses[at].topic);
     free(client->places);
+    free(client->losses);
+    pthread_cond_destroy(&client->unused);
     pthread_mutex_destroy(&client->lock);
     free(client);
 }
@@ -117,11 +149,52 @@ static void close_queue(client_t *client) {
 static int on_destroy(rd_kafka_t *handle, void *opaque) {
     (void)handle;
     client_t *client = opaque;
+    pthread_mutex_lock(&clients_lock);
+    client_t **place = &clients;
+    while (*place != client) place = &(*place)->next;
+    *place = client->next;
+    pthread_mutex_unlock(&clients_lock);
     pthread_mutex_lock(&client->lock);
+    while (client->calls) pthread_cond_wait(&client->unused, &client->lock);
     close_queue(client);
     client->handle = NULL;
     pthread_mutex_unlock(&client->lock);
     release(client);
+    return 0;
+}
+
+static void note_loss(client_t *client, const char *topic, int code) {
+    for (size_t at = 0; at < client->loss_count; at++)
+        if (client->losses[at].code == code && !strcmp(client->losses[at].topic, topic)) return;
+    if (client->loss_count == client->loss_room) {
+        size_t room = client->loss_room ? 2 * client->loss_room : 4;
+        loss_t *losses = realloc(client->losses, room * sizeof *losses);
+        if (losses) {
+            client->losses = losses;
+            client->loss_room = room;
+        }
+    }
+    char *name = client->loss_count < client->loss_room ? strdup(topic) : NULL;
+    if (name)
+        client->losses[client->loss_count++] = (loss_t){name, code};
+    else
+        client->unnoted = 1;
+}
+
+/* Whether this thread is in producev(), which calls on_acknowledgement for a record that it does not accept. */
+static _Thread_local int producing;
+
+/* Called by librdkafka for each record that was delivered or has failed, by the thread of a broker, before the record
+ * stops counting as outstanding. It may do so until the client's last thread has ended, which is after on_destroy. So
+ * the client is looked up. A record with an opaque was produced by confluent_kafka, which reports it itself. */
+static int on_acknowledgement(rd_kafka_t *handle, rd_kafka_message_t *message, void *opaque) {
+    (void)opaque;
+    if (!message->err || message->_private || producing) return 0;
+    pthread_mutex_lock(&clients_lock);
+    client_t *client = clients;
+    while (client && client->handle != handle) client = client->next;
+    if (client) note_loss(client, rk.topic_name(message->rkt), message->err);
+    pthread_mutex_unlock(&clients_lock);
     return 0;
 }
 
@@ -130,14 +203,20 @@ static int on_new(rd_kafka_t *handle, const rd_kafka_conf_t *conf, void *opaque,
     client_t *client = calloc(1, sizeof *client);
     if (!client) return ERR__FAIL;
     pthread_mutex_init(&client->lock, NULL);
+    pthread_cond_init(&client->unused, NULL);
     client->handle = handle;
     client->references = 2;
-    int error = rk.interceptor_add_on_destroy(handle, "kafka_eos_native", on_destroy, client);
+    int error = rk.interceptor_add_on_acknowledgement(handle, "kafka_eos_native", on_acknowledgement, NULL);
+    if (!error) error = rk.interceptor_add_on_destroy(handle, "kafka_eos_native", on_destroy, client);
     if (error) {
         client->references = 1;
         release(client);
         return error;
     }
+    pthread_mutex_lock(&clients_lock);
+    client->next = clients;
+    clients = client;
+    pthread_mutex_unlock(&clients_lock);
     if (newest) release(newest);
     newest = client;
     return 0;
@@ -564,6 +643,236 @@ static PyType_Spec queue_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, queue_slots,
 };
 
+/* ---------------------------------------------------------------- rows of a batch, to be produced */
+
+enum { ROWS = 2048 }; /* Rows that are passed to librdkafka without the GIL at once. */
+
+typedef struct {
+    const char *data; /* NULL: there is none. */
+    Py_ssize_t length;
+} view_t;
+
+typedef struct {
+    view_t value, key, prefix, suffix;
+    int64_t time, number;
+    int32_t partition;
+} output_t;
+
+/* The columns of a batch: tuples of the same length. Where there is one suffix for all rows, suffixes is NULL. */
+typedef struct {
+    PyObject *values, *keys, *times, *partitions, *prefixes, *numbers, *suffixes;
+    view_t suffix;
+} columns_t;
+
+/* Return 0 for what is neither None nor bytes nor a text in UTF-8. The view is valid as long as the object. */
+static int view_of(PyObject *object, view_t *view) {
+    *view = (view_t){NULL, 0};
+    if (object == Py_None) return 1;
+    if (PyBytes_Check(object)) {
+        *view = (view_t){PyBytes_AsString(object), PyBytes_Size(object)};
+    } else if (PyUnicode_Check(object)) {
+        view->data = PyUnicode_AsUTF8AndSize(object, &view->length);
+        if (!view->data) PyErr_Clear();
+    }
+    return view->data != NULL;
+}
+
+static int number_of(PyObject *object, int64_t *number) {
+    if (!PyLong_Check(object)) return 0;
+    *number = PyLong_AsLongLong(object);
+    if (*number != -1 || !PyErr_Occurred()) return 1;
+    PyErr_Clear();
+    return 0;
+}
+
+/* Return 0 if confluent_kafka has to decide about the row: it raises the error, or knows the type. */
+static int read_row(const columns_t *columns, Py_ssize_t at, output_t *row) {
+    int64_t partition = -1;
+    if (!view_of(PyTuple_GetItem(columns->values, at), &row->value)) return 0;
+    if (!view_of(PyTuple_GetItem(columns->keys, at), &row->key)) return 0;
+    if (!number_of(PyTuple_GetItem(columns->times, at), &row->time)) return 0;
+    if (columns->partitions && !number_of(PyTuple_GetItem(columns->partitions, at), &partition)) return 0;
+    if (partition != (int32_t)partition) return 0;
+    row->partition = (int32_t)partition;
+    if (!columns->prefixes) return 1;
+    if (!view_of(PyTuple_GetItem(columns->prefixes, at), &row->prefix) || !row->prefix.data) return 0;
+    if (!number_of(PyTuple_GetItem(columns->numbers, at), &row->number)) return 0;
+    row->suffix = columns->suffix;
+    if (!columns->suffixes) return 1;
+    return view_of(PyTuple_GetItem(columns->suffixes, at), &row->suffix) && row->suffix.data;
+}
+
+/* Write prefix, number and suffix. Return their length, or -1 without memory. */
+static Py_ssize_t write_header(buffer_t *buffer, const output_t *row) {
+    char digits[20];
+    size_t count = 0;
+    uint64_t left = row->number < 0 ? -(uint64_t)row->number : (uint64_t)row->number;
+    do digits[count++] = (char)('0' + left % 10);
+    while (left /= 10);
+    buffer->used = 0;
+    char *place = reserve(buffer, (size_t)row->prefix.length + 1 + count + (size_t)row->suffix.length);
+    if (!place) return -1;
+    memcpy(place, row->prefix.data, (size_t)row->prefix.length);
+    place += row->prefix.length;
+    if (row->number < 0) *place++ = '-';
+    while (count) *place++ = digits[--count];
+    memcpy(place, row->suffix.data, (size_t)row->suffix.length);
+    return place + row->suffix.length - buffer->data;
+}
+
+/* Pass rows to librdkafka, without the GIL and without a lock. Return how many it has accepted, from the first on. */
+static Py_ssize_t produce(rd_kafka_t *handle, const char *topic, const char *header, const output_t *rows,
+                          Py_ssize_t count, buffer_t *buffer) {
+    rd_kafka_topic_t *to = rk.topic_new(handle, topic, NULL);
+    if (!to) return 0;
+    Py_ssize_t at = 0;
+    producing = 1;
+    for (int error = 0; at < count; at++) {
+        const output_t *row = rows + at;
+        if (header) {
+            Py_ssize_t length = write_header(buffer, row);
+            if (length < 0) break;
+            error = rk.producev(handle, V_MSGFLAGS, MSG_F_COPY, V_RKT, to, V_PARTITION, row->partition, V_KEY,
+                                row->key.data, (size_t)row->key.length, V_VALUE, row->value.data,
+                                (size_t)row->value.length, V_TIMESTAMP, row->time, V_HEADER, header, buffer->data,
+                                (ssize_t)length, V_END);
+        } else {
+            error = rk.producev(handle, V_MSGFLAGS, MSG_F_COPY, V_RKT, to, V_PARTITION, row->partition, V_KEY,
+                                row->key.data, (size_t)row->key.length, V_VALUE, row->value.data,
+                                (size_t)row->value.length, V_TIMESTAMP, row->time, V_END);
+        }
+        if (error) break;
+    }
+    producing = 0;
+    rk.topic_destroy(to);
+    return at;
+}
+
+/* ---------------------------------------------------------------- the type Sender */
+
+typedef struct {
+    PyObject_HEAD
+    client_t *client;
+} sender_object;
+
+static PyObject *sender_type;
+
+/* Return a column of the rows up to stop; NULL with an error if it is none. */
+static PyObject *column(PyObject *object, Py_ssize_t stop) {
+    if (PyTuple_Check(object) && PyTuple_Size(object) >= stop) return object;
+    PyErr_SetString(PyExc_TypeError, "a column is a tuple with an item for each row");
+    return NULL;
+}
+
+static int read_columns(columns_t *columns, PyObject *partitions, PyObject *prefixes, PyObject *numbers,
+                        PyObject *suffixes, Py_ssize_t stop) {
+    if (!column(columns->values, stop) || !column(columns->keys, stop) || !column(columns->times, stop)) return -1;
+    if (partitions != Py_None && !(columns->partitions = column(partitions, stop))) return -1;
+    if (prefixes == Py_None) return 0;
+    if (!(columns->prefixes = column(prefixes, stop)) || !(columns->numbers = column(numbers, stop))) return -1;
+    if (PyUnicode_Check(suffixes)) {
+        columns->suffix.data = PyUnicode_AsUTF8AndSize(suffixes, &columns->suffix.length);
+        return columns->suffix.data ? 0 : -1;
+    }
+    columns->suffixes = column(suffixes, stop);
+    return columns->suffixes ? 0 : -1;
+}
+
+static PyObject *sender_produce(PyObject *self, PyObject *arguments) {
+    const char *topic, *header;
+    PyObject *partitions, *prefixes, *numbers, *suffixes;
+    Py_ssize_t start, stop;
+    columns_t columns = {0};
+    if (!PyArg_ParseTuple(arguments, "sOOOOzOOOnn", &topic, &columns.values, &columns.keys, &columns.times, &partitions,
+                          &header, &prefixes, &numbers, &suffixes, &start, &stop))
+        return NULL;
+    if (read_columns(&columns, partitions, prefixes, numbers, suffixes, stop)) return NULL;
+    if (start < 0 || !header != !columns.prefixes) {
+        PyErr_SetString(PyExc_ValueError, "rows begin at 0, and a header has a name and a value");
+        return NULL;
+    }
+    client_t *client = ((sender_object *)self)->client;
+    output_t *rows = start < stop ? malloc(sizeof *rows * (size_t)(stop - start < ROWS ? stop - start : ROWS)) : NULL;
+    if (start < stop && !rows) return PyErr_NoMemory();
+    buffer_t buffer = {0};
+    rd_kafka_t *handle = NULL;
+    int open = 1, whole = 1;
+    while (open && whole && start < stop) {
+        Py_ssize_t count = 0;
+        while (count < ROWS && start + count < stop && read_row(&columns, start + count, rows + count)) count++;
+        whole = count == ROWS || start + count == stop;
+        Py_BEGIN_ALLOW_THREADS
+        pthread_mutex_lock(&client->lock);
+        handle = client->handle;
+        if (handle) client->calls++;
+        pthread_mutex_unlock(&client->lock);
+        open = handle != NULL;
+        if (open) {
+            Py_ssize_t accepted = produce(handle, topic, header, rows, count, &buffer);
+            whole = whole && accepted == count;
+            start += accepted;
+            pthread_mutex_lock(&client->lock);
+            if (!--client->calls) pthread_cond_broadcast(&client->unused);
+            pthread_mutex_unlock(&client->lock);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    free(rows);
+    free(buffer.data);
+    return open ? PyLong_FromSsize_t(start) : raise_closed();
+}
+
+static PyObject *sender_failures(PyObject *self, PyObject *nothing) {
+    (void)nothing;
+    client_t *client = ((sender_object *)self)->client;
+    pthread_mutex_lock(&clients_lock);
+    size_t count = client->loss_count;
+    loss_t *losses = count ? malloc(count * sizeof *losses) : NULL;
+    int failed = client->unnoted || (count && !losses);
+    if (losses) memcpy(losses, client->losses, count * sizeof *losses);
+    pthread_mutex_unlock(&clients_lock);
+    PyObject *found = failed ? PyErr_NoMemory() : PyList_New(0);
+    for (size_t at = 0; found && at < count; at++) { /* The names stay as long as the client. */
+        PyObject *loss = Py_BuildValue("(si)", losses[at].topic, losses[at].code);
+        if (!loss || PyList_Append(found, loss)) Py_CLEAR(found);
+        Py_XDECREF(loss);
+    }
+    free(losses);
+    return found;
+}
+
+static void sender_dealloc(PyObject *self) {
+    client_t *client = ((sender_object *)self)->client;
+    Py_BEGIN_ALLOW_THREADS
+    release(client);
+    Py_END_ALLOW_THREADS
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef sender_methods[] = {
+    {"produce", sender_produce, METH_VARARGS,
+     "produce(topic, values, keys, times, partitions, header, prefixes, numbers, suffixes, start, stop): pass rows to "
+     "the producer, in order; return the first that was not accepted, or stop. Columns are tuples, suffixes may be one "
+     "text; partitions, or header with its parts, may be None."},
+    {"failures", sender_failures, METH_NOARGS,
+     "failures(): return topic and error code of the failed deliveries of rows that were produced here, each once."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot sender_slots[] = {
+    {Py_tp_dealloc, sender_dealloc},
+    {Py_tp_methods, sender_methods},
+    {Py_tp_doc, "Passes batches of rows to one producer."},
+    {0, NULL},
+};
+
+static PyType_Spec sender_spec = {
+    "kafka_eos_native.Sender", sizeof(sender_object), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, sender_slots,
+};
+
 /* ---------------------------------------------------------------- the module */
 
 static PyObject *load(PyObject *module, PyObject *arguments) {
@@ -605,7 +914,7 @@ static PyObject *features(PyObject *module, PyObject *nothing) {
     return PyUnicode_FromString(result == CONF_OK ? text : "");
 }
 
-static PyObject *take(PyObject *module, PyObject *nothing) {
+static PyObject *take_queue(PyObject *module, PyObject *nothing) {
     (void)module, (void)nothing;
     client_t *client = newest;
     if (!client) Py_RETURN_NONE;
@@ -619,6 +928,16 @@ static PyObject *take(PyObject *module, PyObject *nothing) {
     pthread_mutex_unlock(&client->lock);
     Py_END_ALLOW_THREADS
     return (PyObject *)queue;
+}
+
+static PyObject *take_sender(PyObject *module, PyObject *nothing) {
+    (void)module, (void)nothing;
+    if (!newest) Py_RETURN_NONE;
+    sender_object *sender = PyObject_New(sender_object, (PyTypeObject *)sender_type);
+    if (!sender) return NULL;
+    sender->client = newest;
+    newest = NULL;
+    return (PyObject *)sender;
 }
 
 /* Return the next length in packed headers, and advance past it. */
@@ -663,7 +982,10 @@ damaged:
 static PyMethodDef functions[] = {
     {"load", load, METH_VARARGS, "load(path): use the librdkafka of a loaded library; return librdkafka's version."},
     {"features", features, METH_NOARGS, "Return librdkafka's builtin.features."},
-    {"take", take, METH_NOARGS, "Return the queue of the client that this thread has just created; None without one."},
+    {"take_queue", take_queue, METH_NOARGS,
+     "Return the queue of the consumer that this thread has just created; None without one."},
+    {"take_sender", take_sender, METH_NOARGS,
+     "Return the sender of the producer that this thread has just created; None without one."},
     {"unpack_headers", unpack_headers, METH_VARARGS, "unpack_headers(packed): return a list of names and values."},
     {NULL, NULL, 0, NULL},
 };
@@ -677,8 +999,9 @@ PyMODINIT_FUNC PyInit_kafka_eos_native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     queue_type = PyType_FromSpec(&queue_spec);
-    if (!queue_type || PyModule_AddObjectRef(module, "Queue", queue_type) ||
-        PyModule_AddIntConstant(module, "INTERFACE", INTERFACE)) {
+    sender_type = PyType_FromSpec(&sender_spec);
+    if (!queue_type || PyModule_AddObjectRef(module, "Queue", queue_type) || !sender_type ||
+        PyModule_AddObjectRef(module, "Sender", sender_type) || PyModule_AddIntConstant(module, "INTERFACE", INTERFACE)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -56,8 +56,8 @@ if ! with_uv -r requirements/dev.txt; then
   with_pip -r requirements/dev.txt
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-# Readers work without it, and the head of a test run says so. It needs a C compiler and the headers of Python.
+# Readers and writers work without it, and the head of a test run says so. It needs a C compiler and the headers of Python.
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation ./native ||
-  echo "make: kafka-eos-native could not be built; records are read as objects of confluent-kafka" >&2
+  echo "make: kafka-eos-native could not be built; records are read and written one by one by confluent-kafka" >&2
 wanted | sha256sum >"$stamp.new"
 mv "$stamp.new" "$stamp"

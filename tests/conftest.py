@@ -30,9 +30,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from kafka_eos._util.jvm.jars import RELEASES
-from kafka_eos.connectors.kafka.client.native_module import NativeModule, load_native_module
+from kafka_eos.connectors.kafka.client.native_module import load_native_module
 from kafka_eos.connectors.kafka.rpc import cluster_facts
-from kafka_eos.connectors.kafka.source import record_fetchers
 from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.devtools.broker import Broker
 from tests import registry_server
@@ -40,6 +39,7 @@ from tests.bytecode import Kept, compile_library
 from tests.collecting import nothing_is_garbage
 from tests.limits import limits_of
 from tests.postgres_server import databases, shared
+from tests.record_clients import RECORD_CLIENTS, use_record_client
 from tests.registry_server import RegistryServer
 from tests.secured import Secured
 from tests.secured import secured as open_secured
@@ -52,7 +52,6 @@ from tests.waiting import PATIENCE, eventually
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-RECORD_CLIENTS = ("objects",) if load_native_module().module is None else ("objects", "native")
 _SHARED = pytest.StashKey[SharedBroker]()
 _KEPT = pytest.StashKey[Kept]()
 _AUDIT = Path(__file__).parent / "audit"
@@ -143,10 +142,8 @@ def messages_are_shown() -> None:
 
 @pytest.fixture(params=RECORD_CLIENTS)
 def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How readers of this process read: as objects of confluent-kafka, and in batches if kafka-eos-native is there."""
-    if request.param == "objects":
-        monkeypatch.setattr(record_fetchers, "load_native_module", lambda: NativeModule(None, "a test without it"))
-    return str(request.param)
+    """How this process reads and writes: one by one by confluent-kafka, and in batches if kafka-eos-native is there."""
+    return use_record_client(request.param, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,7 @@ class Row:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), compare=False)
+    timestamp: int = field(default=0, compare=False)
 
 
 class TransactionalBroker(Coordinator):
@@ -284,15 +285,15 @@ _COMPRESSION: Final = 7
 _Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
-def _batch(data: bytes) -> tuple[tuple[int, int], list[tuple[bytes | None, bytes | None, _Headers]]]:
-    """Producer id and epoch, and keys, values and headers, of one uncompressed batch."""
-    *_, producer_id, epoch, _, count = _HEADER.unpack_from(data)
+def _batch(data: bytes) -> tuple[tuple[int, int], list[tuple[bytes | None, bytes | None, _Headers, int]]]:
+    """Producer id and epoch, and keys, values, headers and timestamps, of one uncompressed batch."""
+    *_, first_timestamp, _, producer_id, epoch, _, count = _HEADER.unpack_from(data)
     take, at, found = _reader(data), _HEADER.size, []
     for _ in range(count):
         length, at = take(at)
         end, at = at + length, at + 1  # the attributes of a record
-        for _ in range(2):
-            _, at = take(at)  # timestamp, offset
+        later, at = take(at)
+        _, at = take(at)  # the offset
         key, at = _bytes(data, take, at)
         value, at = _bytes(data, take, at)
         headers, at = take(at)
@@ -301,7 +302,7 @@ def _batch(data: bytes) -> tuple[tuple[int, int], list[tuple[bytes | None, bytes
             name, at = _bytes(data, take, at)
             content, at = _bytes(data, take, at)
             pairs.append(((name or b"").decode(), content))
-        found.append((key, value, tuple(pairs)))
+        found.append((key, value, tuple(pairs), first_timestamp + later))
         at = end
     return (producer_id, epoch), found
 

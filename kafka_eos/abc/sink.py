@@ -116,6 +116,13 @@ class Sink(ABC, Generic[T]):
         """Return the codecs by purpose, in words, such as ``value``. Default: none are known."""
         return {}
 
+    def describe_client(self) -> str | None:
+        """Describe the client that writes the records on this machine, in one line, for ``explain`` and ``doctor``.
+
+        Default: None, there is only one.
+        """
+        return None
+
     def for_stream_type(self, tp: Any) -> Sink[Any]:
         """Return the sink for a stream of values of type ``tp``; None if the type is unknown. Default: this sink.
 

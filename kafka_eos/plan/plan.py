@@ -30,8 +30,9 @@ class Plan(Graph):
         return replace(self, nodes=tuple(map(one_phase, self.nodes)))
 
     def describe_clients(self) -> list[str]:
-        """Return which clients the sources read with on this machine, each once."""
-        described = (node.source.describe_client() for node in self.sources)
+        """Return which clients the sources and sinks use on this machine, each once."""
+        described = [node.source.describe_client() for node in self.sources]
+        described += [node.sink.describe_client() for node in self.sinks]
         return list(dict.fromkeys(line for line in described if line is not None))
 
     @cached_property

@@ -109,9 +109,9 @@ class _TaskTransaction:
         for topic, rows in _by_topic(batch, self._topic):
             if topic not in self._targets:
                 self._targets[topic] = self._find_producers.limits(topic)
-            producer, search = self._staged.warm.producer, self._find_producers.refusal_search
+            sender, search = self._staged.warm.sender, self._find_producers.refusal_search
             with self._staged.explain_failure():
-                produce_all(producer, self._targets[topic], columns_of(rows), None, _refuse, search)
+                produce_all(sender, self._targets[topic], columns_of(rows), None, _refuse, search)
             self._staged.records[topic] += rows.num_rows
         self._staged.check()
 

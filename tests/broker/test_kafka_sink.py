@@ -36,10 +36,16 @@ from kafka_eos.storage.job_storage import LocalStorage
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
 from tests.broker.transaction_kit import create_topic
 from tests.marks import campaign
+from tests.record_clients import RECORD_CLIENTS, use_record_client
 from tests.waiting import eventually
 
 Topic = Callable[..., str]
 Open = Callable[..., tuple[Writer[Any], Committer]]
+
+
+@pytest.fixture(autouse=True, params=[*map(campaign, RECORD_CLIENTS[:-1]), RECORD_CLIENTS[-1]])
+def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    return use_record_client(request.param, monkeypatch)
 
 
 @pytest.fixture

@@ -244,11 +244,11 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _REFUSALS
 
 
-def undelivered(error: KafkaError, message: Message) -> str:
+def undelivered(error: KafkaError, topic: str | None) -> str:
     """Return a one-line description of a record that was not delivered."""
     if error.code() in _INVALID:
         return (
-            f"{error.str()}: the topic {message.topic()} accepts no record that is further ahead of the broker's "
+            f"{error.str()}: the topic {topic} accepts no record that is further ahead of the broker's "
             "clock than message.timestamp.after.max.ms (by default an hour) or further behind it than "
             "message.timestamp.before.max.ms, and none without a key if it is compacted. Such rows are rejected before "
             "they are sent, with these exceptions: the settings were changed while the job ran, this user may not read "
@@ -256,9 +256,9 @@ def undelivered(error: KafkaError, message: Message) -> str:
             "rows for the topic, and rejects those that the broker refuses"
         )
     if not too_large(error):
-        return f"{message.topic()}: {error.str()}"
+        return f"{topic}: {error.str()}"
     return (
-        f"{error.str()}: the topic {message.topic()} refused a batch of records as larger than its max.message.bytes, "
+        f"{error.str()}: the topic {topic} refused a batch of records as larger than its max.message.bytes, "
         "which was lowered while the job ran, or which this user may not read (DescribeConfigs)"
     )
 

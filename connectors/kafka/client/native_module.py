@@ -1,7 +1,7 @@
-"""The optional module ``kafka_eos_native``: batches of records from the librdkafka that confluent_kafka has loaded.
+"""The optional module ``kafka_eos_native``: batches of records through the librdkafka that confluent_kafka has loaded.
 
 Rule: it is used if it can be imported, has this interface, and librdkafka accepts plugins. Otherwise records are read
-as confluent_kafka's objects, and the reason can be shown.
+as confluent_kafka's objects and written by a call for each, and the reason can be shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kafka_eos.connectors.kafka.client.librdkafka import LIBRARY
 
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """The number of the interface between the module and this connector."""
 _PLUGINS: Final = "plugin.library.paths"
 
@@ -26,10 +26,10 @@ class NativeModule:
     reason: str = ""
 
     def describe(self) -> str:
-        """Return how Kafka records are read, in one line."""
+        """Return how Kafka records are read and written, in one line."""
         if self.module is None:
-            return f"Kafka records are read as objects of confluent-kafka: {self.reason}"
-        return "Kafka records are read in batches by kafka-eos-native"
+            return f"Kafka records are read and written one by one by confluent-kafka: {self.reason}"
+        return "Kafka records are read and written in batches by kafka-eos-native"
 
     def add_plugin(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a client that the module can see; plugins of the user stay."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kafka_eos.connectors.kafka.client.librdkafka import (
     KafkaError,
@@ -29,10 +29,8 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     until_done,
 )
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
+from kafka_eos.connectors.kafka.sink.record_senders import Row
 from kafka_eos.core.errors import EnvironmentFailed, RestartFromCheckpoint
-
-Row: TypeAlias = tuple[int, tuple[Any, ...]]
-"""The index of a row in its batch, and its value, key, timestamp, headers and partition."""
 
 _POLL_SECONDS: Final = 0.05
 _SEARCH_SECONDS: Final = 60.0

@@ -35,6 +35,7 @@ from kafka_eos.connectors.kafka.client.access_rights import reads, writes
 from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, resolve_cluster
 from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 from kafka_eos.connectors.kafka.client.memory import SHARE, expect_room, queue, share_of
+from kafka_eos.connectors.kafka.client.native_module import load_native_module
 from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.cluster_limits import (
@@ -251,6 +252,10 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
             "if an outage of the job is longer than the transaction timeout, prepared output is "
             "aborted: the job rolls back one epoch, or stops",
         )
+
+    def describe_client(self) -> str:
+        """Return whether records are written in batches by kafka-eos-native, and why not."""
+        return load_native_module().describe()
 
     def describe(self) -> Mapping[str, Json]:
         return {

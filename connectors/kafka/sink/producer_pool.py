@@ -43,6 +43,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     undelivered,
     until_done,
 )
+from kafka_eos.connectors.kafka.sink.record_senders import open_sender
 from kafka_eos.core.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
 from kafka_eos.core.limits import LIMITS
 
@@ -99,9 +100,12 @@ class _ProducerEvents:
 
     def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            if is_refusal(error):
-                self.refusing_topics.add(message.topic() or "")
-            self._fail(undelivered(error, message), was_purged=purged(error))
+            self.add_failure(error, message.topic())
+
+    def add_failure(self, error: KafkaError, topic: str | None) -> None:
+        if is_refusal(error):
+            self.refusing_topics.add(topic or "")
+        self._fail(undelivered(error, topic), was_purged=purged(error))
 
     def error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -126,7 +130,7 @@ class WarmProducer:
         self.transactional_id, self.slot = transactional_id, slot
         self._where = Cluster(config["bootstrap.servers"], config)
         self._events = events = _ProducerEvents()
-        self.producer = Producer(
+        self.sender = open_sender(
             {
                 **config,
                 "transactional.id": transactional_id,
@@ -137,6 +141,10 @@ class WarmProducer:
                 "delivery.report.only.error": True,
             }
         )
+
+    @property
+    def producer(self) -> Producer:
+        return self.sender.producer
 
     @property
     def producer_id(self) -> int:
@@ -150,17 +158,27 @@ class WarmProducer:
     @property
     def failures(self) -> list[str]:
         """Return the first few failed deliveries and fatal errors, one line each."""
-        return self._events.failures
+        return self._collect_failures().failures
 
     @property
     def has_cause(self) -> bool:
         """Return whether ``failures`` has more than records that were purged because of another failure."""
-        return self._events.has_cause
+        return self._collect_failures().has_cause
 
     @property
     def refusing_topics(self) -> frozenset[str]:
         """Return the topics for which a broker has refused a record."""
-        return frozenset(self._events.refusing_topics)
+        return frozenset(self._collect_failures().refusing_topics)
+
+    def _collect_failures(self) -> _ProducerEvents:
+        """Return the events, with the failed deliveries that no callback reports.
+
+        librdkafka's own commit would refuse a transaction that has one. But a prepared transaction is committed without
+        librdkafka, so each check has to see them.
+        """
+        for error, topic in self.sender.list_failures():
+            self._events.add_failure(error, topic)
+        return self._events
 
     def explain_permissions(self, *rights: Permission) -> Explain:
         """Return an error hint that names the permissions that a rejected call needs."""
@@ -178,7 +196,7 @@ class WarmProducer:
         Only the client is asked: beginning a transaction again has no effect, and after a failure the call gives its
         cause.
         """
-        if not self._events.purged:
+        if not self._collect_failures().purged:
             return
         with (
             suppress(RestartFromCheckpoint, Retryable),

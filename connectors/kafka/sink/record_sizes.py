@@ -7,7 +7,7 @@ Rule: sizes are before compression, so whether an output is rejected does not de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice, repeat
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 from kafka_eos.connectors.kafka.sink.topic_rules import ANY_RECORD, TopicRules
+from kafka_eos.core.provenance import HEADER
 
 _BATCH: Final = 61
 """Bytes of a batch before its first record."""
@@ -60,10 +61,28 @@ class TopicLimits(Struct, frozen=True):
 
 
 class ProvenanceHeaders(Struct, frozen=True):
-    """One provenance header per row, and an upper bound of their size."""
+    """One provenance header per row, in three parts, and an upper bound of their size.
 
-    rows: Sequence[Mapping[str, str]]
+    The value is prefix, number and suffix. ``suffixes``: a text is that of all rows.
+    """
+
+    prefixes: tuple[str, ...]
+    numbers: tuple[int, ...]
+    suffixes: str | tuple[str, ...]
     longest: int
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        """Yield the headers as dicts of strings: cheap to create, and not tracked by the garbage collector."""
+        suffixes = self.suffixes
+        if isinstance(suffixes, str):
+            return ({HEADER: f"{start}{n}{suffixes}"} for start, n in zip(self.prefixes, self.numbers, strict=True))
+        parts = zip(self.prefixes, self.numbers, suffixes, strict=True)
+        return ({HEADER: f"{start}{n}{end}"} for start, n, end in parts)
+
+    def row(self, at: int) -> dict[str, str]:
+        """Return the header of one row."""
+        suffix = self.suffixes if isinstance(self.suffixes, str) else self.suffixes[at]
+        return {HEADER: f"{self.prefixes[at]}{self.numbers[at]}{suffix}"}
 
 
 def batch_bytes(value: object, key: object, headers: Iterable[tuple[str, object]]) -> int:
@@ -121,7 +140,7 @@ def _rows(
 ) -> Iterator[tuple[object, object, list[tuple[str, object]]]]:
     count = len(columns.values)
     headers: Iterable[Any] = repeat((), count) if columns.headers is None else columns.headers
-    stamped: Iterable[Any] = repeat({}, count) if stamps is None else stamps.rows
+    stamped: Iterable[Any] = repeat({}, count) if stamps is None else stamps.rows()
     for value, key, own, stamp in zip(columns.values, islice(columns.keys, count), headers, stamped, strict=True):
         yield value, key, [*own, *stamp.items()]
 

@@ -6,8 +6,7 @@ Rule: the loop over rows only produces; all other work is done once per batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from kafka_eos._util.failpoints import hit
@@ -27,9 +26,10 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     too_large,
     undelivered,
 )
-from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch, Row, record_refusals, send
+from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch, record_refusals, send
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_senders import RecordSender, Row, iter_rows, open_sender
 from kafka_eos.connectors.kafka.sink.record_sizes import (
     ProvenanceHeaders,
     TopicLimits,
@@ -42,7 +42,7 @@ from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import EnvironmentFailed, LoginRefused, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.core.provenance import HEADER, fans_out, number_outputs, prefix
+from kafka_eos.core.provenance import fans_out, number_outputs, prefix
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder
 from kafka_eos.core.records import Batch
 
@@ -67,30 +67,14 @@ class _ProvenanceBuilder:
         self._starts.clear()
 
     def column(self, batch: Batch[Any]) -> ProvenanceHeaders:
-        """Return one header per row, as dicts of strings: cheap to create, and not tracked by the garbage collector."""
-        origin = batch.origin
+        """Return one header per row."""
+        origin, rows = batch.origin, batch.origin_rows
         fresh = _Prefixes(self._job, self._term, self._epoch, origin)
         starts = self._starts.setdefault((origin.source, origin.topic), fresh)
-        rows = self._rows(batch, starts)
+        prefixes = tuple(map(starts.__getitem__, map(origin.partitions.__getitem__, rows)))
+        offsets = tuple(map(origin.offsets.__getitem__, rows))
         branch = max(map(len, batch.branch), default=0) if batch.branch is not None else 0
-        return ProvenanceHeaders(rows, starts.longest + branch + _NUMBERS)
-
-    @staticmethod
-    def _rows(batch: Batch[Any], starts: Mapping[int, str]) -> list[dict[str, str]]:
-        origin, rows, updates = batch.origin, batch.origin_rows, batch.updates
-        places = zip(map(origin.partitions.__getitem__, rows), map(origin.offsets.__getitem__, rows), strict=True)
-        if batch.branch is not None or fans_out(batch):
-            numbers: Sequence[Any] = number_outputs(batch)
-            if batch.branch is not None:
-                numbers = [f"{b}{n}" for b, n in zip(batch.branch, numbers, strict=True)]
-            ends = numbers if updates is None else [f"{n}/{u}" for n, u in zip(numbers, updates, strict=True)]
-            middle = f"/{batch.lane}."
-        elif updates is not None:
-            ends, middle = updates, f"/{batch.lane}.0/"
-        else:
-            end = f"/{batch.lane}.0"
-            return [{HEADER: f"{starts[p]}{o}{end}"} for p, o in places]
-        return [{HEADER: f"{starts[p]}{o}{middle}{e}"} for (p, o), e in zip(places, ends, strict=True)]
+        return ProvenanceHeaders(prefixes, offsets, _suffixes(batch), starts.longest + branch + _NUMBERS)
 
 
 class _Prefixes(dict[int, str]):
@@ -107,8 +91,21 @@ class _Prefixes(dict[int, str]):
         return found
 
 
+def _suffixes(batch: Batch[Any]) -> str | tuple[str, ...]:
+    """Return the text after the offset: one for all rows, or one per row."""
+    lane, updates = f"/{batch.lane}.", batch.updates
+    if batch.branch is None and not fans_out(batch):
+        return f"{lane}0" if updates is None else tuple([f"{lane}0/{update}" for update in updates])
+    numbers: Sequence[Any] = number_outputs(batch)
+    if batch.branch is not None:
+        numbers = [f"{b}{n}" for b, n in zip(batch.branch, numbers, strict=True)]
+    if updates is None:
+        return tuple([f"{lane}{n}" for n in numbers])
+    return tuple([f"{lane}{n}/{update}" for n, update in zip(numbers, updates, strict=True)])
+
+
 def produce_all(
-    producer: Producer,
+    sender: RecordSender,
     limits: CurrentLimits,
     columns: ProducerColumns,
     stamps: ProvenanceHeaders | None,
@@ -129,21 +126,21 @@ def produce_all(
     if reasons:
         reasons = _find_refused(limits.reread(), columns, stamps)
     to = limits.latest
-    tried = search.find_refused(to.topic, _rows(columns, stamps, reasons))
+    tried = search.find_refused(to.topic, iter_rows(columns, stamps, reasons))
     refused = {*reasons, *tried}
     for index, reason in sorted({**dict.fromkeys(tried, _refused_by_broker(to.topic)), **reasons}.items()):
         refuse(index, UnfitValue(reason))
-    produce, topic = producer.produce, to.topic
+    produce, topic = sender.producer.produce, to.topic
     with map_errors(f"produce to {topic}"):
-        for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):
+        for index, (value, key, at, header, place) in sender.send(topic, columns, stamps, frozenset(refused)):
             try:
                 produce(topic, value, key, place, None, None, at, header)
             except BufferError:
-                _retry(producer, (topic, value, key, place, None, None, at, header))
+                _retry(sender.producer, (topic, value, key, place, None, None, at, header))
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
                 refuse(index, _the_rows_fault(error, to, value, key, header))
                 refused.add(index)
-        producer.poll(0)
+        sender.producer.poll(0)
     return refused
 
 
@@ -152,14 +149,6 @@ def _find_refused(to: TopicLimits, columns: ProducerColumns, stamps: ProvenanceH
     large = {} if to.limit is None else oversized(columns, stamps, to.limit)
     against = to.rules.find_refused(to.topic, columns, round(time.time() * 1000))
     return against | {index: to.refusal(size) for index, size in large.items()}
-
-
-def _rows(columns: ProducerColumns, stamps: ProvenanceHeaders | None, without: Collection[int]) -> Iterable[Row]:
-    stamped = None if stamps is None else stamps.rows
-    headers: Any = stamped if columns.headers is None else _joined(columns.headers, stamped)
-    places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
-    rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), places, strict=False)
-    return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)
 
 
 def _refused_by_broker(topic: str) -> str:
@@ -177,12 +166,6 @@ def _the_rows_fault(error: Exception, to: TopicLimits, value: object, key: objec
         raise error
     pairs = headers.items() if isinstance(headers, dict) else headers or ()
     return UnfitValue(to.refusal(batch_bytes(value, key, pairs)))
-
-
-def _joined(user_headers: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:
-    if stamps is None:
-        return [list(headers) for headers in user_headers]
-    return [[*headers, *stamp.items()] for headers, stamp in zip(user_headers, stamps, strict=True)]
 
 
 def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
@@ -240,7 +223,7 @@ class TransactionalWriter(Writer[T]):
             columns.partitions = places = self._places.of(columns.keys, len(kept), staged.partitions(to))
         with staged.explain_failure():
             refused = produce_all(
-                staged.warm.producer,
+                staged.warm.sender,
                 self._limits,
                 columns,
                 stamps,
@@ -299,7 +282,7 @@ class AtLeastOnceWriter(Writer[T]):
         self._refused = ""
         callbacks = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._on_error}
         with map_errors("producer"):
-            self._producer: Producer | None = Producer({**config, **callbacks})
+            self._sender: RecordSender | None = open_sender({**config, **callbacks})
 
     def _on_error(self, error: KafkaError) -> None:
         if is_login_error(error):
@@ -307,15 +290,18 @@ class AtLeastOnceWriter(Writer[T]):
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._is_refusal = self._is_refusal or is_refusal(error)
-            self._failures = [*dict.fromkeys((*self._failures, undelivered(error, message)))][:_MAX_FAILURES]
+            self._add_failure(error, message.topic())
+
+    def _add_failure(self, error: KafkaError, topic: str | None) -> None:
+        self._is_refusal = self._is_refusal or is_refusal(error)
+        self._failures = [*dict.fromkeys((*self._failures, undelivered(error, topic)))][:_MAX_FAILURES]
 
     def write(self, batch: Batch[T]) -> None:
         kept, columns = encode_or_reject(self._encode, batch, self._operator, self._reject)
-        if kept.values and self._producer is not None:
+        if kept.values and self._sender is not None:
             stamps = None if self._stamps is None else self._stamps.column(kept)
             produce_all(
-                self._producer,
+                self._sender,
                 self._limits,
                 columns,
                 stamps,
@@ -326,16 +312,16 @@ class AtLeastOnceWriter(Writer[T]):
 
     def _is_refused_by_broker(self, topic: str, rows: Sequence[Row]) -> bool:
         """Write rows, which are written again if the broker refuses none of them."""
-        assert self._producer is not None
-        failures = send(self._producer, self._deadline, self._ensure_login, topic, rows)
+        assert self._sender is not None
+        failures = send(self._sender.producer, self._deadline, self._ensure_login, topic, rows)
         if failures and not any(map(is_refusal, failures)):
             raise RestartFromCheckpoint(f"records for {topic} were not delivered: {failures[0].str()}")
         return bool(failures)
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """Flush at the barrier. Later the producer also holds rows of the next epoch, and would never be empty."""
-        producer = self._producer
-        if producer is not None:
+        if self._sender is not None:
+            producer = self._sender.producer
             hit("sink.flush.before")
             with map_errors("flush"):
                 left = run_with_deadline(lambda: producer.flush(self._deadline), self._deadline + 5.0, "flush")
@@ -351,6 +337,8 @@ class AtLeastOnceWriter(Writer[T]):
 
     def _check(self, left: int) -> None:
         self._ensure_login()
+        for error, of in self._sender.list_failures() if self._sender is not None else ():
+            self._add_failure(error, of)
         topic = self._limits.latest.topic
         if self._failures or left:
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
@@ -360,4 +348,4 @@ class AtLeastOnceWriter(Writer[T]):
             raise kind(f"records for {topic} were not delivered: {reason}")
 
     def discard(self) -> None:
-        self._producer = None
+        self._sender = None

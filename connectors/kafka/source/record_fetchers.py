@@ -122,7 +122,7 @@ class NativeFetcher(RecordFetcher):
     def __init__(self, config: Mapping[str, Any], native: NativeModule) -> None:
         self.consumer = Consumer(native.add_plugin(config))
         self._unpack = native.module.unpack_headers
-        self._queue = native.module.take()
+        self._queue = native.module.take_queue()
         if self._queue is None:
             raise Bug("librdkafka has created a consumer without its plugin")
 

@@ -170,7 +170,7 @@ def check_clock(seen: ClockOffset) -> CheckResult:
 
 
 def check_clients(clients: Sequence[str]) -> Iterator[CheckResult]:
-    """Return which clients read the records; each of them is good."""
+    """Return which clients read and write the records; each of them is good."""
     for line in clients:
         yield CheckResult("clients", "ok", line)
 

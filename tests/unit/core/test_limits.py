@@ -69,6 +69,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/sink/partitioner_hashes.py _M _SEED _PRIME _OFFSET _LANE
         connectors/kafka/sink/cluster_limits.py LONGEST_MS
         connectors/kafka/rpc/brokers.py _PORT
+        connectors/kafka/client/native_module.py INTERFACE
         connectors/kafka/rpc/certificates.py _VERSION _UTC_TIME _LONG
         connectors/kafka/rpc/error_codes.py TOPIC_UNKNOWN LEADER_UNKNOWN UNSUPPORTED_VERSION ID_NOT_FOUND
         connectors/kafka/rpc/connection.py _NO_LOGIN_HERE

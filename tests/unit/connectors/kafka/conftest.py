@@ -7,7 +7,7 @@ import pytest
 from kafka_eos.connectors.kafka.client.native_module import load_native_module
 from kafka_eos.connectors.kafka.rpc import retrying_request
 
-collect_ignore = [] if load_native_module().module is not None else ["test_native_queue.py"]
+collect_ignore = [] if load_native_module().module is not None else ["test_native_queue.py", "test_native_sender.py"]
 
 
 @pytest.fixture(autouse=True)

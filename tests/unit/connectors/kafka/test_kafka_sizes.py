@@ -84,10 +84,12 @@ def test_oversized_is_what_is_over_the_limit_alone_in_a_batch(
         [row[2] for row in rows] if headed else None,
     )
     longest = max((len(row[3].encode()) + 20 for row in rows), default=0)
-    stamps = ProvenanceHeaders([{HEADER: row[3]} for row in rows], longest) if stamped else None
+    stamps = ProvenanceHeaders(tuple(row[3] for row in rows), (7,) * len(rows), "/", longest) if stamped else None
 
     sizes = [
-        batch_bytes(value, key if keyed else None, [*(own if headed else ()), *([(HEADER, mark)] if stamped else [])])
+        batch_bytes(
+            value, key if keyed else None, [*(own if headed else ()), *([(HEADER, f"{mark}7/")] if stamped else [])]
+        )
         for value, key, own, mark in rows
     ]
     assert oversized(columns, stamps, limit) == {i: size for i, size in enumerate(sizes) if size > limit}

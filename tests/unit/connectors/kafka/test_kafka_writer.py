@@ -17,12 +17,13 @@ from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message, Producer
+from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message
 from kafka_eos.connectors.kafka.sink import cluster_limits
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.kafka_sink import batching
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_senders import RecordSender, open_sender
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.topic_rules import TopicRules
 from kafka_eos.connectors.kafka.sink.writer import (
@@ -41,6 +42,7 @@ from tests.scripted_broker import ScriptedBroker
 from tests.transactional_broker import Row, TransactionalBroker
 from tests.waiting import PATIENCE, eventually
 
+either_client = pytest.mark.usefixtures("record_client")
 TERM = Term(3)
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
@@ -59,21 +61,23 @@ def batch(*values: Any, partition: int = 0, start: int = 10, **columns: Any) -> 
 
 def produced(columns: ProducerColumns, **config: Any) -> tuple[set[int], dict[int, str], int]:
     """Which rows were refused, why, and how many the client took."""
-    producer = Producer({**NOWHERE, **config})
-    refused, said = produce(producer, columns, config.get("message.max.bytes", 1_000_000))
-    return refused, said, count_messages(producer)
+    sender = open_sender({**NOWHERE, **config})
+    refused, said = produce(sender, columns, config.get("message.max.bytes", 1_000_000))
+    return refused, said, count_messages(sender)
 
 
-def count_messages(producer: Producer) -> int:
+def count_messages(sender: RecordSender) -> int:
     """Return the number of messages that wait in the client, which counts events that nobody has polled as well."""
     found = []
     for _ in range(20):
-        producer.poll(0)
-        found.append(len(producer))
+        sender.producer.poll(0)
+        found.append(len(sender.producer))
     return min(found)
 
 
-def produce(producer: Producer, columns: ProducerColumns, largest: int = 1_000_000) -> tuple[set[int], dict[int, str]]:
+def produce(
+    sender: RecordSender, columns: ProducerColumns, largest: int = 1_000_000
+) -> tuple[set[int], dict[int, str]]:
     said: dict[int, str] = {}
     limits = CurrentLimits(lambda: TopicLimits("out", None, largest, 1))
     search = RefusalSearch("kafka://nowhere", lambda _topic, _rows: False)
@@ -82,9 +86,10 @@ def produce(producer: Producer, columns: ProducerColumns, largest: int = 1_000_0
         assert index not in said
         said[index] = f"{type(error).__name__}: {error}"
 
-    return set(produce_all(producer, limits, columns, None, refuse, search)), said
+    return set(produce_all(sender, limits, columns, None, refuse, search)), said
 
 
+@either_client
 def test_each_row_that_the_client_does_not_accept_is_refused_and_all_others_are_sent() -> None:
     """The first, one in the middle and the last one; of a wrong value, key and headers."""
     values: list[Any] = [7, b"a", b"b", b"c", b"d", b"e", 1.5]
@@ -98,6 +103,7 @@ def test_each_row_that_the_client_does_not_accept_is_refused_and_all_others_are_
     assert sent == 3
 
 
+@either_client
 def test_a_row_over_the_limit_of_the_producer_alone_is_refused_with_its_size() -> None:
     """The topic's limit is not known here, so only the client notices."""
     large = [b"x" * 3000, b"a", b"y" * 2000]
@@ -115,6 +121,7 @@ def test_a_row_over_the_limit_of_the_producer_alone_is_refused_with_its_size() -
     assert all(int(again[i].partition("has ")[2].partition(" ")[0]) > sizes[i] + 500 for i in (0, 2))
 
 
+@either_client
 def test_an_error_that_is_not_the_row_s_refuses_no_row() -> None:
     """A transaction was not begun."""
     columns = ProducerColumns([b"a", b"b"], repeat(None), repeat(0), None)
@@ -123,6 +130,7 @@ def test_an_error_that_is_not_the_row_s_refuses_no_row() -> None:
         produced(columns, **{"transactional.id": "t"})
 
 
+@either_client
 def test_a_row_is_refused_for_its_size_or_by_a_rule_in_the_order_of_the_rows_once_the_limits_were_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -132,16 +140,16 @@ def test_a_row_is_refused_for_its_size_or_by_a_rule_in_the_order_of_the_rows_onc
     said: list[tuple[int, str]] = []
     keys = [b"k", b"k", None, b"k", None]
     columns = ProducerColumns([b"x" * 4_000, b"y" * 2_000, b"a", b"z" * 5_000, b"b"], keys, repeat(0), None)
-    producer = Producer(NOWHERE)
+    sender = open_sender(NOWHERE)
 
     search = RefusalSearch("kafka://nowhere", lambda _topic, _rows: False)
-    refused = produce_all(producer, limits, columns, None, lambda at, error: said.append((at, str(error))), search)
+    refused = produce_all(sender, limits, columns, None, lambda at, error: said.append((at, str(error))), search)
 
     assert set(refused) == {0, 2, 3, 4}
     assert [at for at, _ in said] == [0, 2, 3, 4]
     assert ["has no key" in text for _, text in said] == [False, True, False, True]
     assert ["at most 3000 (max.message.bytes)" in text for _, text in said] == [True, False, True, False]
-    assert count_messages(producer) == 1, "the limit was raised: the second row is within it"
+    assert count_messages(sender) == 1, "the limit was raised: the second row is within it"
 
 
 def test_an_origin_is_never_longer_than_its_column_says() -> None:
@@ -151,7 +159,8 @@ def test_an_origin_is_never_longer_than_its_column_says() -> None:
     many.partitions = [7, 10**6, 8]
     for branch in (None, ["0-1-", "0-" * 300, ""], ["0-" * 300, "", ""]):
         column = stamps.column(Batch(["a", "b", "c"], range(3), many, branch=branch))
-        longest = max(len(f"{name}{text}") for row in column.rows for name, text in row.items())
+        longest = max(len(f"{name}{text}") for row in column.rows() for name, text in row.items())
+        assert list(column.rows()) == list(map(column.row, range(3)))
         assert longest <= column.longest <= longest + 250
 
 
@@ -201,17 +210,18 @@ def ending() -> Iterator[ExitStack]:
         yield stack
 
 
+@either_client
 def test_a_full_queue_loses_nothing_and_keeps_the_order(kafka: TransactionalBroker, broker: ScriptedBroker) -> None:
     """The client takes one record at a time."""
     config = {"queue.buffering.max.messages": 1, "compression.type": "none", "linger.ms": 0, "log_level": 0}
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "t", **config})
-    producer.init_transactions(PATIENCE)
-    producer.begin_transaction()
+    sender = open_sender({"bootstrap.servers": broker.address, "transactional.id": "t", **config})
+    sender.producer.init_transactions(PATIENCE)
+    sender.producer.begin_transaction()
 
     values = [b"a", b"b", b"c"]
-    assert produce(producer, ProducerColumns(values, [b"1", b"2", b"3"], repeat(0), None)) == (set(), {})
+    assert produce(sender, ProducerColumns(values, [b"1", b"2", b"3"], repeat(0), None)) == (set(), {})
 
-    producer.commit_transaction(PATIENCE)
+    sender.producer.commit_transaction(PATIENCE)
     assert kafka.visible == [Row("out", 0, b"%d" % n, value) for n, value in enumerate(values, 1)]
 
 
@@ -227,6 +237,7 @@ def stamp(row: Row) -> str:
     return text.decode()
 
 
+@either_client
 def test_epochs_of_several_writers_are_prepared_and_committed_each_for_itself(
     kafka: TransactionalBroker, broker: ScriptedBroker, ending: ExitStack
 ) -> None:
@@ -307,6 +318,7 @@ def test_a_commit_frees_the_slots_of_its_epoch_and_of_those_before_and_no_other(
     assert kafka.values == [b"%d" % number for number in range(1, 12)]
 
 
+@either_client
 def test_provenance_says_which_output_of_a_row_each_record_is(
     kafka: TransactionalBroker, broker: ScriptedBroker, ending: ExitStack
 ) -> None:
@@ -344,6 +356,7 @@ def test_a_batch_without_rows_that_can_be_written_begins_no_transaction(
     assert (prepared.by_sink, len(kafka.open)) == ({"a": 1}, 1)
 
 
+@either_client
 def test_the_ledger_names_the_origin_of_each_record_in_the_order_of_the_records(
     kafka: TransactionalBroker, broker: ScriptedBroker, ending: ExitStack
 ) -> None:
@@ -494,6 +507,7 @@ def test_an_error_names_five_kinds_of_failed_deliveries_at_most(scope: str) -> N
     assert [KafkaError(code).str() in text for code in (13, 7, 19, 20, 21, 22, 3)] == [True] * 5 + [False] * 2
 
 
+@either_client
 def test_rows_that_are_not_acknowledged_in_time_or_without_a_login_end_the_attempt(scope: str) -> None:
     writer = at_least_once(scope)
     writer.write(batch(b"a"))

@@ -1,4 +1,4 @@
-"""Readers use kafka-eos-native only if it is there and fits; otherwise they say why not."""
+"""Readers and writers use kafka-eos-native only if it is there and fits; otherwise they say why not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.native_module import INTERFACE, NativeModule, load_native_module
+from kafka_eos.connectors.kafka.sink import kafka_sink
 from kafka_eos.connectors.kafka.source import kafka_source
 from kafka_eos.plan.explain import explain
 
@@ -37,14 +38,16 @@ def test_a_module_that_is_missing_or_does_not_fit_is_not_used(
     found = load_native_module.__wrapped__()
 
     assert found.module is None
-    assert found.describe().startswith("Kafka records are read as objects of confluent-kafka: ")
+    assert found.describe().startswith("Kafka records are read and written one by one by confluent-kafka: ")
     assert found.describe().endswith(reason)
 
 
 def test_a_module_that_fits_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka_eos_native", module())
 
-    assert load_native_module.__wrapped__().describe() == "Kafka records are read in batches by kafka-eos-native"
+    found = load_native_module.__wrapped__()
+
+    assert found.describe() == "Kafka records are read and written in batches by kafka-eos-native"
 
 
 @pytest.mark.parametrize(
@@ -61,10 +64,11 @@ def test_explain_names_the_client_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline("two")
     for name in ("a", "b"):
         pipeline.source(KafkaSource(name), name=name).sink(KafkaSink("out", value=bytes), name=f"{name}-out")
-    monkeypatch.setattr(kafka_source, "load_native_module", lambda: NativeModule(None, "a test without it"))
+    for module_of in (kafka_source, kafka_sink):
+        monkeypatch.setattr(module_of, "load_native_module", lambda: NativeModule(None, "a test without it"))
 
     _, _, shown = explain(pipeline.plan()).partition("\nclients\n")
 
     assert shown.partition("\n\n")[0].splitlines() == [
-        "  Kafka records are read as objects of confluent-kafka: a test without it"
+        "  Kafka records are read and written one by one by confluent-kafka: a test without it"
     ]

@@ -119,7 +119,7 @@ def test_queues_that_nobody_closes_end_with_their_clients(log: Log, fetcher: Nat
 
 
 def test_a_thread_takes_only_the_client_that_it_has_created() -> None:
-    assert NATIVE.module.take() is None
+    assert NATIVE.module.take_queue() is None
 
 
 @pytest.mark.parametrize("packed", [b"\x01", b"\x05\0\0\0ab\0\0\0\0", b"\x01\0\0\0a\x09\0\0\0b", b"\xff" * 8])
