@@ -237,6 +237,8 @@ class Registry:
         """Yield a client without cached responses; it is not reused afterwards."""
         import httpx2
 
+        from kafka_eos.codecs.registry.response_bounds import ResponseTooLarge
+
         errors, client = _errors(), self._client
         try:
             yield client
@@ -249,6 +251,8 @@ class Registry:
             raise kind(_advised(message, status)) from None
         except (httpx2.RequestError, OSError) as error:
             raise RegistryUnavailable(f"the schema registry {self.url} does not respond to {what}: {error!r}") from None
+        except ResponseTooLarge as error:
+            raise ConfigError(f"the schema registry {self.url} responded to {what} with too much: {error}") from None
         except errors.OAuthTokenError as error:
             raise RegistryUnavailable(f"the schema registry {self.url} cannot serve {what} now: {error}") from None
         except _NOT_UNDERSTOOD as error:

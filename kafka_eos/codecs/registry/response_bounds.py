@@ -1,7 +1,7 @@
 """The bounds of the responses of a registry's server.
 
-Rule: a response is never decompressed, and is read up to a limit of bytes and of time. One beyond that counts as none:
-a few kilobytes that were compressed several times would otherwise take all memory.
+Rule: a response is never decompressed, and is read up to a limit of bytes and of time: a few kilobytes that were
+compressed several times would otherwise take all memory, and a large schema minutes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import httpx2
 
 from kafka_eos._util.connection_deadline import ConnectionDeadline
 
-_MOST_BYTES: Final = 16 << 20
-"""Far more than the largest schema has that a registry accepts."""
+MOST_BYTES: Final = 4 << 20
+"""More than the largest schema has that a registry accepts: Confluent's stores each in a record of a megabyte."""
 _MOST_SECONDS: Final = 10.0
 """The time limit of a request and its response. The client's own timeout limits each read only."""
 _DEADLINE: Final = "trace"
 """The name of the request extension that receives the connection."""
+
+
+class ResponseTooLarge(Exception):
+    """A response has more than ``MOST_BYTES``. The client does not retry it, as it does after other errors."""
 
 
 class _RequestDeadline:
@@ -46,8 +50,8 @@ class _BoundedBody(httpx2.SyncByteStream):
         size = 0
         for chunk in self._body:
             size += len(chunk)
-            if size > _MOST_BYTES:
-                raise httpx2.ReadError(f"the response has more than {_MOST_BYTES:,} bytes")
+            if size > MOST_BYTES:
+                raise ResponseTooLarge(f"it has more than {MOST_BYTES:,} bytes")
             yield chunk
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ _DEEPEST: Final = 32
 """Maximum depth of references."""
 _MOST: Final = 1000
 """Maximum number of direct and indirect references of a schema: each is a request."""
+_MOST_TEXT: Final = 4 << 20
+"""Maximum number of characters of a schema with all schemas that it refers to: they are parsed together."""
 _MOST_SECONDS: Final = 30.0
 """The time limit of all these requests."""
 
@@ -41,10 +43,10 @@ def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: typ
 def fetch_references(schema: RegisteredSchema, registry: Registry) -> dict[str, RegisteredSchema]:
     """Fetch all schemas that a schema refers to, dependencies first.
 
-    Raises SchemaNotFound if one is missing, ValueError if one name stands for two schemas, or if references are
-    circular, and RegistryUnavailable if the registry takes too long.
+    Raises SchemaNotFound if one is missing, ValueError if one name stands for two schemas, if references are circular
+    or if they are too many or too large, and RegistryUnavailable if the registry takes too long.
     """
-    walk = _ReferenceResolver(registry)
+    walk = _ReferenceResolver(registry, len(schema.text))
     walk.down(schema, _DEEPEST)
     return walk.found
 
@@ -52,8 +54,8 @@ def fetch_references(schema: RegisteredSchema, registry: Registry) -> dict[str, 
 class _ReferenceResolver:
     """Fetches referenced schemas, each once."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, registry: Registry, text: int) -> None:
+        self._registry, self._text = registry, text
         self._until = time.monotonic() + _MOST_SECONDS
         self._walked: dict[tuple[str, int], RegisteredSchema] = {}
         self.found: dict[str, RegisteredSchema] = {}
@@ -83,4 +85,7 @@ class _ReferenceResolver:
             raise SchemaNotFound(
                 f"it refers to version {reference.version} of {reference.subject!r}, which does not exist"
             )
+        self._text += len(other.text)
+        if self._text > _MOST_TEXT:
+            raise ValueError(f"it has more than {_MOST_TEXT:,} characters with the schemas that it refers to")
         return other

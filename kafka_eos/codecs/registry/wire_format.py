@@ -107,6 +107,16 @@ class DecoderCache:
         self._kept[prefix], self._text[prefix] = decode, text
 
 
+def _refuse(error: ValueError) -> Callable[[bytes], Any]:
+    """Return the decoder of a schema whose values cannot be read. Parsing it again for each might take seconds."""
+    kind, text = type(error), str(error)
+
+    def decode(data: bytes) -> Any:
+        raise kind(text)
+
+    return decode
+
+
 class RegistryCodec(Codec[T]):
     """Values of one type in Confluent's wire format."""
 
@@ -318,14 +328,17 @@ class RegistryCodec(Codec[T]):
 
     def _fetched(self, prefix: bytes, schema_id: SchemaId, found: RegisteredSchema | None) -> Callable[[bytes], T]:
         writer = expect_found(found, schema_id, self._registry.url)
-        if writer.kind != self._language.schema_type:
-            raise UnfitValue(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.schema_type}")
         try:
-            decode = self._language.decoder(writer, self._registry)
+            if writer.kind != self._language.schema_type:
+                raise UnfitValue(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.schema_type}")
+            decode, text = self._language.decoder(writer, self._registry), len(writer.text)
+        except SchemaNotFound as error:  # it refers to one that may be registered later
+            raise SchemaNotFound(f"schema {schema_id} of {self._registry.url}: {error}") from None
+        except UnfitValue as error:
+            decode, text = _refuse(error), 0
         except ValueError as error:
-            kind = SchemaNotFound if isinstance(error, SchemaNotFound) else ValueError
-            raise kind(f"schema {schema_id} of {self._registry.url}: {error}") from None
-        self._decoders.keep(prefix, decode, len(writer.text))
+            decode, text = _refuse(ValueError(f"schema {schema_id} of {self._registry.url}: {error}")), 0
+        self._decoders.keep(prefix, decode, text)
         return decode
 
     def _named(self, prefix: bytes) -> tuple[SchemaId, Callable[[], RegisteredSchema | None]]:

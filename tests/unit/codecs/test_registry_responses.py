@@ -488,14 +488,50 @@ def test_thousands_of_schemas_take_no_more_memory_than_the_last_ones(registry: R
 
 def test_large_schemas_are_kept_as_far_as_their_text_allows() -> None:
     def large(request: Request) -> Answer:
-        return 200, json.dumps({"schema": json.dumps({**record("L", quantity="int"), "doc": "x" * 6_000_000})}).encode()
+        return 200, json.dumps({"schema": json.dumps({**record("L", quantity="int"), "doc": "x" * 4_000_000})}).encode()
 
     with Answering(large) as server:
         codec = items(server.url)
         for number in range(5):
             assert codec.decode(struct.pack(">bIb", 0, number, 6)) == Item(quantity=3)
 
-        assert len(codec._decoders._kept) == 2
+        assert len(codec._decoders._kept) == 4
+
+
+@pytest.mark.parametrize("schema", ["{", json.dumps(record("L", quantity="string"))])
+def test_a_schema_whose_values_cannot_be_read_is_fetched_once(schema: str) -> None:
+    """Each of many records would parse it again, which takes seconds if it is large."""
+    with Answering(lambda request: (200, json.dumps({"schema": schema}).encode())) as server:
+        codec = items(server.url)
+        said = set()
+        for _ in range(3):
+            with pytest.raises(ValueError, match=r".") as raised:
+                codec.decode(THREE)
+            said.add(str(raised.value))
+
+        assert (len(server.seen), len(said)) == (1, 1)
+
+
+def test_a_schema_that_is_too_large_is_the_records_fault(clock: list[float]) -> None:
+    """Parsing one of 16 megabytes took longer than a worker may be without progress, again after each restart."""
+    large = json.dumps({"schema": json.dumps({**record("L", quantity="int"), "doc": "x" * (5 << 20)})}).encode()
+    with Answering(lambda request: (200, large) if "/ids/7" in request.path else UNKNOWN) as server:
+        with pytest.raises(ValueError, match="responded to schema 7 with too much: it has more than") as raised:
+            items(server.url).decode(THREE)
+
+        assert ErrorRules().classify(raised.value) is Fault.RECORD
+
+
+def test_schemas_that_are_too_large_together_are_the_records_fault() -> None:
+    many = [{"name": f"n{number}", "subject": f"s{number}", "version": 1} for number in range(9)]
+    top = json.dumps({**json.loads(LINE), "references": many}).encode()
+    part = json.dumps({"schema": json.dumps("x" * (1 << 20)), "version": 1, "id": 1}).encode()
+    with Answering(lambda request: (200, top) if "/ids/7" in request.path else (200, part)) as server:
+        with pytest.raises(ValueError, match="with the schemas that it refers to") as raised:
+            items(server.url).decode(THREE)
+
+        assert len(server.seen) == 5
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 def test_schemas_that_many_refer_to_are_asked_for_once(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
