@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import index
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from kafka_eos.connectors.kafka.record_headers import check_headers
 from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.records import Batch, Headers, Record
 
+T = TypeVar("T")
 Key: TypeAlias = "str | bytes | None"
 Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
 
@@ -75,9 +76,13 @@ def original_time(time: int) -> int:
 
 def source_times(batch: Batch[Any]) -> list[int]:
     """Return the input record's timestamp for each output; now if it has none."""
-    times, rows = batch.origin.timestamps(), batch.origin_rows
-    chosen = list(times) if isinstance(rows, range) and len(rows) == len(times) else list(map(times.__getitem__, rows))
+    chosen = [*take_rows(batch.origin.timestamps(), batch.origin_rows)]
     return list(map(original_time, chosen)) if min(chosen, default=1) < 1 else chosen
+
+
+def take_rows(column: Sequence[T], rows: Sequence[int]) -> Iterable[T]:
+    """Return the items of a column at ascending indices; a range of its length names all of them."""
+    return column if isinstance(rows, range) and len(rows) == len(column) else map(column.__getitem__, rows)
 
 
 class ValueEncoder(Struct, frozen=True):

@@ -28,7 +28,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
 )
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch, record_refusals, send
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
-from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns, take_rows
 from kafka_eos.connectors.kafka.sink.record_senders import RecordSender, Row, iter_rows, open_sender
 from kafka_eos.connectors.kafka.sink.record_sizes import (
     ProvenanceHeaders,
@@ -71,8 +71,8 @@ class _ProvenanceBuilder:
         origin, rows = batch.origin, batch.origin_rows
         fresh = _Prefixes(self._job, self._term, self._epoch, origin)
         starts = self._starts.setdefault((origin.source, origin.topic), fresh)
-        prefixes = tuple(map(starts.__getitem__, map(origin.partitions.__getitem__, rows)))
-        offsets = tuple(map(origin.offsets.__getitem__, rows))
+        prefixes = tuple(map(starts.__getitem__, take_rows(origin.partitions, rows)))
+        offsets = tuple(take_rows(origin.offsets, rows))
         branch = max(map(len, batch.branch), default=0) if batch.branch is not None else 0
         return ProvenanceHeaders(prefixes, offsets, _suffixes(batch), starts.longest + branch + _NUMBERS)
 
