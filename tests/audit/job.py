@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +32,7 @@ from kafka_eos.core.provenance import Provenance
 from kafka_eos.runtime.program import load_program
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.epoch_ledger import EpochLedger
-from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim
+from kafka_eos.storage.job_records import IdentityRecord, Manifest, Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.storage_factory import open_storage
 from tests.audit.output_records import FED_AT, OWN, Out
@@ -50,6 +51,8 @@ class Once(ProcessFunction):
             yield word
 """
 """Source text of a process function that lets each word pass once, as long as its state lives."""
+IDENTITY = "0123456789ab"
+"""Of a job that is made by hand."""
 Input = tuple[int, str | None, bytes]
 """Partition, key, value."""
 Ends = dict[str, dict[SplitId, int]]
@@ -207,7 +210,7 @@ class Job:
 
         ``counts``: outputs by sink, or in older commits their sum. ``states``: of each of them.
         """
-        storage = self.storage
+        storage = self._own()
         ledger = EpochLedger(storage, self.name, print)
         previous: EpochId | None = None
         for epoch in epochs:
@@ -231,14 +234,21 @@ class Job:
 
     def decide(self, epoch: EpochId, positions: Ends, outputs: int | Mapping[str, int] = 0) -> None:
         """Publish a manifest and nothing else."""
-        records.publish(self.storage, self._manifest(epoch, positions, outputs))
+        records.publish(self._own(), self._manifest(epoch, positions, outputs))
+
+    def _own(self) -> LocalStorage:
+        """Its directory, which says whose it is."""
+        storage = self.storage
+        with suppress(FileExistsError):
+            records.publish(storage, IdentityRecord(job=self.name, identity=IDENTITY, at=0))
+        return storage
 
     def _manifest(self, epoch: EpochId, positions: Ends, outputs: int | Mapping[str, int] = 0) -> Manifest:
         by_sink = {} if isinstance(outputs, int) else outputs
         records = outputs if isinstance(outputs, int) else sum(outputs.values())
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
-            parallelism=1, states=(), identity="0123456789ab",
+            parallelism=1, states=(), identity=IDENTITY,
             committables=(Committable("kafka", {}, records, by_sink, self.spread.get(epoch, {})),
                           *(Committable("kafka", {}, 0, {}, {}, ref) for ref in self.kept.get(epoch, ()))),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},

@@ -43,3 +43,20 @@ def test_what_expired_before_the_job_began_is_nothing_to_it(totals: Totals, admi
     verdict = totals.job.audit(spark)
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, dict(verdict.skipped)), verdict.headline
+
+
+@pytest.mark.parametrize(("role", "step"), [("output", "reading"), ("input", "reading"), ("input", "recomputing")])
+def test_what_expires_during_the_audit_is_no_finding(
+    totals: Totals, admin: AdminClient, spark: Any, role: str, step: str
+) -> None:
+    """Offsets are pinned, and retention goes on."""
+    totals.finish()
+
+    def progress(text: str) -> None:
+        if text.startswith(step):
+            expire(admin, getattr(totals, role), 2)
+
+    verdict = totals.job.audit(spark, progress=progress)
+
+    assert (Conclusion.INCONCLUSIVE, ()) == (verdict.conclusion, verdict.findings), verdict.headline
+    assert "records were deleted while they were read" in verdict.headline

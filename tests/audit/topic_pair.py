@@ -8,9 +8,7 @@ from typing import Any
 
 from kafka_eos.audit import Check, Verdict
 from kafka_eos.audit.topics import TopicAuditOptions
-from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_records import IdentityRecord
 from tests.audit.job import Job, Out, out
 
 ORDERS = 24
@@ -39,8 +37,6 @@ class Pair:
         if not self.job.kept:
             return ()
         if not self.job.storage.list(paths.MANIFESTS):
-            identity = IdentityRecord(job=self.job.name, identity="0123456789ab", at=0)
-            records.publish(self.job.storage, identity)
             for attempt in self.job.kept:
                 self.job.decide(attempt, {})
         return (str(self.job.storage.root),)

@@ -1,9 +1,10 @@
 """False alarms of the audit, counted: ``python -m tests.chaos.clean_runs --runs 20``.
 
 Short jobs of many plans, checkpoint modes and numbers of workers; their workers and supervisors are killed at random
-moments under load, and between two kills most of them are changed: another number of workers, one partition more, or
-a second incarnation that begins with a savepoint. Both audits judge each, that of the job and that of its topics, all
-in one Spark session: whatever they find is a false alarm or a bug of the engine, so every row must be PASS or PARTIAL.
+moments under load, and between two kills most of them are changed: another number of workers, one partition more, a
+second incarnation that begins with a savepoint, under its name or another one, other code, or a second job with their
+topics. Both audits judge each, that of the job and that of its topics, all in one Spark session: whatever they find is
+a false alarm or a bug of the engine, so every row must be PASS or PARTIAL.
 The same seed and number give the same plan; when exactly a kill hits is chance.
 
 Rule: a run whose history does not tell of every kill proves nothing: it is INCONCLUSIVE, and never counted as passed.
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -45,21 +46,6 @@ from tests.chaos.test_savepoints import second_incarnation, trigger
 from tests.waiting import PATIENCE
 
 LEDGER = Path(__file__).parents[2] / "docs" / "clean-runs.md"
-HEADER = """# Clean runs
-
-`python -m tests.chaos.clean_runs` lets the [audit](audit.md) judge short jobs of many plans whose workers and
-supervisors are killed at random moments, and the audit of topics their topics (since 21 November 2026, 22:30).
-Between kills they get another number of workers (*rescaled*), one input partition more (*widened*), or a second
-incarnation that begins with a savepoint (*saved*; all three since 23 November 2026).
-A row whose seed says *ledger* is of jobs with `provenance="ledger"` (`--provenance ledger`).
-Whatever they find there is a false alarm, or a bug of the engine. Each invocation adds a row; a run whose history does
-not tell of every kill is INCONCLUSIVE.
-
-"""
-COLUMNS = (
-    "date (UTC)", "seed", "runs", "worker kills", "supervisor kills", "rescaled", "widened", "saved", "epochs", "in",
-    "out", "PASS", "PARTIAL", "FAIL", "INCONCLUSIVE", "load",
-)  # fmt: skip
 PLANS = (
     "totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight", "expiring"
 )  # fmt: skip
@@ -88,7 +74,11 @@ END_OF_OWN = ALONE.splitlines(keepends=True)[-1]
 """Goes before the text of an app: one process audits all of them, so each has its environment in its file."""
 WORKER, SUPERVISOR = "worker", "supervisor"
 RESCALED, WIDENED, SAVED = "rescaled", "one partition more", "from a savepoint"
-CHANGES = (RESCALED, WIDENED, SAVED, None)
+RENAMED, UPGRADED, BESIDE = "renamed", "upgraded", "two jobs"
+CHANGES = (RESCALED, WIDENED, SAVED, RENAMED, UPGRADED, BESIDE, None)
+AMOUNT = "    amount: int\n"
+OTHER_AMOUNT = f"{AMOUNT}\n    def __post_init__(self) -> None:\n        self.amount = min(self.amount, 5)\n\n"
+"""The field of a payment, in every app; and other code, in which it is at most 5."""
 INPUTS = 3
 """Partitions of the input, see ``make_job``."""
 PAYMENTS = 250
@@ -119,6 +109,8 @@ class Plan:
         # Each has its turn; only one of them has a sink that keeps it elsewhere.
         name = PLANS[(seed + number) % len(PLANS)] if provenance == HEADERS else TOTALS
         mode, workers, change = dice.choice(MODES), dice.randint(1, 3), CHANGES[number % len(CHANGES)]
+        if change == BESIDE and provenance == LEDGERS:
+            change = None  # nothing in the topic tells whose outputs are those of the other job
         return cls(number, name, mode, workers, tuple(kills), change, provenance)
 
 
@@ -143,28 +135,34 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     """Run a job as planned, and audit it. Raises AssertionError if the job itself goes wrong."""
     began = time.monotonic()
     first = _job(bootstrap, directory, plan)
-    job = killed(first, plan)
-    nothing_left(job)
+    job, *beside = killed(first, plan)
+    for each in (job, *beside):
+        nothing_left(each)
     earlier = [first.checkpoints / first.name] if job is not first else []
-    ref = AppRef(job.app)
-    pipeline = load_program(ref)
-    settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap})
-    report = job.directory / "audit"
-    verdict = audit(pipeline, settings, app=ref, spark=spark, report_dir=report, expect_faults=True, earlier=earlier)
+    verdict = _audited(job, spark, expect_faults=True, earlier=earlier)
     if verdict.conclusion.is_clean and verdict.facts.kills < len(plan.kills):
         reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
         verdict = replace(verdict, conclusion=Conclusion.INCONCLUSIVE, reasons=(reason,))
     if verdict.conclusion.is_clean:
-        question = _question(job, plan)
+        names = {first.name, job.name} if beside or job.name != first.name else set[str]()
+        question = replace(_question(job, plan), jobs=tuple(sorted(names)))
         if plan.provenance == LEDGERS:
             question = replace(
                 question,
                 ledgers=tuple({str(incarnation.checkpoints / incarnation.name) for incarnation in (first, job)}),
             )
-        of_topics = audit_topics(question, spark=spark, report_dir=job.directory / "audit-topics")
-        if not of_topics.conclusion.is_clean:
-            verdict = replace(verdict, conclusion=of_topics.conclusion, reasons=of_topics.reasons)
+        others = [audit_topics(question, spark=spark, report_dir=job.directory / "audit-topics")]
+        for other in (*others, *(_audited(each, spark) for each in beside)):
+            if not other.conclusion.is_clean:
+                verdict = replace(verdict, conclusion=other.conclusion, reasons=other.reasons)
     return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
+
+
+def _audited(job: Job, spark: Any, **options: Any) -> Verdict:
+    ref = AppRef(job.app)
+    pipeline = load_program(ref)
+    settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": job.bootstrap})
+    return audit(pipeline, settings, app=ref, spark=spark, report_dir=job.directory / "audit", **options)
 
 
 def _question(job: Job, plan: Plan) -> TopicAuditOptions:
@@ -198,13 +196,15 @@ def _app(job: Job, text: str) -> Path:
     return app
 
 
-def killed(job: Job, plan: Plan) -> Job:
+def killed(job: Job, plan: Plan) -> list[Job]:
     """Run the job through the planned kills and the change, then until it has read everything and ends by itself.
 
-    Returns the job as it ended: another one if it began again with a savepoint.
+    Returns the job as it ended: another one if it began again with a savepoint; and the one that ran beside it.
     """
     ids = itertools.count(PAYMENTS, PAYMENTS)
     running, changed = Running(job), False
+    beside = [_another(job)] if plan.change == BESIDE else []
+    also = [Running(each) for each in beside]
     try:
         for whom, wait in plan.kills:
             _fed(job, next(ids), running)
@@ -215,11 +215,28 @@ def killed(job: Job, plan: Plan) -> Job:
                 _fed(job, next(ids), running)
                 job, running, changed = *_changed(job, running, plan), True
         _fed(job, next(ids), running)
-        running.drain()
+        for each in (running, *also):
+            each.drain()
     finally:
-        running.end()
-    job.run()
+        for each in (running, *also):
+            each.end()
+    for every in (job, *beside):
+        every.run()
+    return [job, *beside]
+
+
+def _another(job: Job) -> Job:
+    """A second job with the same plan and topics."""
+    text = _own_text(job)
+    job = replace(job, name=f"{job.name}-beside", directory=job.directory / f"{job.name}-beside")
+    job.directory.mkdir()
+    job.app = _app(job, text)
     return job
+
+
+def _own_text(job: Job) -> str:
+    """The text of its app, without its environment."""
+    return job.app.read_text().partition(END_OF_OWN)[2]
 
 
 def _changed(job: Job, running: Running, plan: Plan) -> tuple[Job, Running]:
@@ -231,11 +248,16 @@ def _changed(job: Job, running: Running, plan: Plan) -> tuple[Job, Running]:
         running.drain()
         job.environment["KAFKA_EOS_PARALLELISM"] = str(plan.workers % 3 + 1)
         running = Running(job)
-    elif plan.change == SAVED:
+    elif plan.change in (SAVED, RENAMED):
         running.drain()
-        text = job.app.read_text().partition(END_OF_OWN)[2]
+        text = _own_text(job)
         job = second_incarnation(job, trigger(job, job.directory / "savepoint"))
+        job.name = f"{job.name}-renamed" if plan.change == RENAMED else job.name
         job.app = _app(job, text)
+        running = Running(job)
+    elif plan.change == UPGRADED:
+        running.drain()
+        job.app.write_text(job.app.read_text().replace(AMOUNT, OTHER_AMOUNT, 1))
         running = Running(job)
     return job, running
 
@@ -274,15 +296,11 @@ def _ledger_row(results: list[Result], seed: int, load: float) -> str:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
         str(seed) if results[0].plan.provenance == HEADERS else f"{seed}, {LEDGERS}",
         f"{results[0].plan.number} … {results[-1].plan.number}", str(whom[WORKER]), str(whom[SUPERVISOR]),
-        *(str(changes[change]) for change in (RESCALED, WIDENED, SAVED)),
+        *(str(changes[change]) for change in CHANGES if change is not None),
         f"{sum(result.epochs for result in results):,}", f"{sum(f.inputs or 0 for f in facts):,}",
         f"{sum(f.outputs for f in facts):,}", *(str(verdicts[conclusion]) for conclusion in Conclusion),
         f"{load:.1f} … {os.getloadavg()[0]:.1f}",
     ]  # fmt: skip
-    return _line(cells)
-
-
-def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
@@ -315,8 +333,8 @@ def main() -> None:
             results.append(clean_run(bootstrap, directory, spark, Plan.of(chosen.seed, number, chosen.provenance)))
             print(results[-1].row(), flush=True)
         spark.stop()
-    text = LEDGER.read_text() if LEDGER.exists() else HEADER + _line(COLUMNS) + "|---" * len(COLUMNS) + "|\n"
-    LEDGER.write_text(text + _ledger_row(results, chosen.seed, load))
+    with LEDGER.open("a") as page:
+        page.write(_ledger_row(results, chosen.seed, load))
     if any(not result.verdict.conclusion.is_clean for result in results):
         sys.exit(f"not every run is PASS or PARTIAL; everything is kept in {directory}")
     shutil.rmtree(directory)

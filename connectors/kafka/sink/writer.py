@@ -59,7 +59,8 @@ class _ProvenanceBuilder:
     """The builder of provenance headers, which caches the common prefix of each partition."""
 
     def __init__(self, ctx: TaskContext) -> None:
-        self._job, self._term, self._epoch = ctx.job.job, ctx.job.term, ctx.first_epoch
+        self._job, self._term = ctx.job.job, ctx.job.term
+        self._epoch = ctx.first_epoch
         self._starts: dict[tuple[str, str], _Prefixes] = {}
 
     def next(self, sealed: EpochId) -> None:

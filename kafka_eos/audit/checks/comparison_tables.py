@@ -21,13 +21,13 @@ from kafka_eos.audit.facts.code_changes import OtherCode
 from kafka_eos.audit.tables import epoch_totals as totals
 from kafka_eos.audit.tables.broadcast.rule_recompute import RuleRecompute
 from kafka_eos.audit.tables.expected_outputs import Recompute
+from kafka_eos.audit.tables.plan_cut import refuser_of
 from kafka_eos.audit.tables.windows import early_results as early
 from kafka_eos.audit.tables.windows.window_recompute import WindowRecompute, WindowTables
 from kafka_eos.runtime.operators.rejections import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-from kafka_eos.audit.tables.plan_cut import refuser_of
 
 PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
 

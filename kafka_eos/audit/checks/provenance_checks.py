@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit.checks.verdict import Check
 from kafka_eos.audit.tables.float_tolerance import same_value
-from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.plan_cut import Cut, refuser_of
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.provenance import TIMERS
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from kafka_eos.runtime.state.timers import GroupWatermark
-from kafka_eos.audit.tables.plan_cut import refuser_of
 
 AT = ("topic", "partition", "offset")
 _BY_NUMBER = ("series", "sink")

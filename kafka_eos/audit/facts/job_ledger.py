@@ -196,50 +196,15 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
     )
 
 
-@dataclass(frozen=True)
-class LedgerContents:
-    """The contents of a job's ledger, for an audit that has its topics and not its pipeline."""
-
-    provenance: Mapping[str, Sequence[NamedProvenance]]
-    """The same as ``Ledger.provenance``."""
-    regimes: Mapping[str, tuple[Regime, ...]]
-    """The same as ``Ledger.regimes``."""
-
-
-def told_at(place: str) -> LedgerContents:
-    """Read the ledger of the job whose checkpoints are at ``place``, whatever its name.
-
-    Raise ConfigError if there is none, CorruptCheckpoint if a record is damaged.
-    """
-    storage, job = _open_directory(place)
-    stored = (records.decode(Manifest, name, storage.read(name)) for name in storage.list(paths.MANIFESTS))
-    written, decided = epochs.read(storage), [entry_of(manifest) for manifest in stored]
-    found = _kept(place, job, chain(written.values(), decided))
-    if not found:
-        raise ConfigError(
-            f'the job in {place} has no provenance in its ledger: none of its sinks has provenance="ledger"'
-        )
-    # Beside a committed epoch there may be another of its number, which does not count.
-    known = {epoch.epoch for epoch in written}
-    entries = LedgerEntries((*(entry for entry in decided if entry.id.epoch not in known), *written.values()))
-    return LedgerContents(found, regimes(entries.values()))
-
-
 def read_directory(place: Path | str) -> Ledger:
-    """Return the ledger of the job whose checkpoints are at ``place``, whatever its name.
+    """Return the ledger of the one job whose checkpoints are at ``place``, whatever its name.
 
     Raise ConfigError if there is none, CorruptCheckpoint if a record is damaged.
     """
-    storage, job = _open_directory(place)
-    return read_ledger(storage, job, place)
-
-
-def _open_directory(place: Path | str) -> tuple[JobStorage, str]:
-    """Return the checkpoints of the one job at ``place``, and its name."""
     storage = find_storage(place)
     if storage is None:
         raise ConfigError(f"{place} is not a job's checkpoint directory: name the one that contains its {paths.LEDGER}")
-    return storage, records.decode(IdentityRecord, paths.IDENTITY, storage.read(paths.IDENTITY)).job
+    return read_ledger(storage, records.decode(IdentityRecord, paths.IDENTITY, storage.read(paths.IDENTITY)).job, place)
 
 
 def _kept(place: Path | str, job: str, entries: Iterable[LedgerEntry]) -> dict[str, Sequence[NamedProvenance]]:

@@ -29,7 +29,7 @@ from kafka_eos.audit.cluster.cluster_pair import ClusterPair, Clusters
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.cluster.spark_session import MANY_RECORDS, session
 from kafka_eos.audit.cluster.topic_size import count_offsets
-from kafka_eos.audit.facts.job_ledger import told_at
+from kafka_eos.audit.facts.job_ledger import read_directory
 from kafka_eos.audit.facts.ledger_provenance import files
 from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
@@ -41,6 +41,7 @@ from kafka_eos.audit.topics.partitioning_history import placings
 from kafka_eos.audit.topics.question import TopicAuditOptions, expression
 from kafka_eos.audit.topics.topic_scan import FINDING, IdComparison, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.topic_tables import RECORDS_PER_TASK, OffsetWindow
+from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -211,7 +212,11 @@ class _Run:
         return ClusterPair(first, others[0], question.inputs) if others else first
 
     def _scan(self) -> TopicScan:
-        ledgers = [told_at(ledger) for ledger in self._question.ledgers]
+        ledgers = [read_directory(place) for place in self._question.ledgers]
+        if lacking := [p for p, one in zip(self._question.ledgers, ledgers, strict=True) if not one.provenance]:
+            raise ConfigError(
+                f'the job in {lacking[0]} has no provenance in its ledger: none of its sinks has provenance="ledger"'
+            )
         kept = {place: some for one in ledgers for place, some in one.provenance.items()}
         outputs = {topic: len(bounds) for topic, bounds in self.window.of(self._question.outputs).items()}
         self._placed = placings([one.regimes for one in ledgers], outputs)
