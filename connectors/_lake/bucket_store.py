@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors._lake.file_store import UnfinishedFile, read
 from kafka_eos.connectors._shared.parquet_files import read_footer
@@ -58,8 +59,8 @@ class BucketStore:
 
     @contextmanager
     def _fetched(self, name: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix="kafka-eos-object-") as directory:
-            path = Path(directory) / "object"
+        with temporary_directory() as directory:
+            path = directory / "object"
             self._bucket.fetch(name, path)
             yield path
 

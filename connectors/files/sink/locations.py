@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.files import disk
@@ -221,7 +221,7 @@ class SinkBucket:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix="kafka-eos-object-") as directory:
-            path = Path(directory) / name.rpartition("/")[2]
+        with temporary_directory() as directory:
+            path = directory / name.rpartition("/")[2]
             self._bucket.fetch(name, path)
             yield path

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from kafka_eos._util.extras import ensure_extra
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.connectors.files.s3.bucket import Bucket, BucketAddress
 from kafka_eos.connectors.files.source.positions import FileProgress
 from kafka_eos.core.errors import ConfigError
@@ -118,8 +118,7 @@ class SourceDirectory:
             file = self._open(name, held)
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise ConfigError(f"{self._path / name} is not a file any more: move it away, and restart")
-            directory = held.enter_context(tempfile.TemporaryDirectory(prefix="kafka-eos-"))
-            path = Path(directory) / name.rpartition("/")[2]
+            path = held.enter_context(temporary_directory()) / name.rpartition("/")[2]
             path.symlink_to(f"/proc/self/fd/{file}")
             yield path
 
@@ -191,8 +190,8 @@ class SourceBucket:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="kafka-eos-") as directory:
-            path = Path(directory) / name.rpartition("/")[2]
+        with temporary_directory() as directory:
+            path = directory / name.rpartition("/")[2]
             self._bucket.fetch(name, path)
             yield path
 

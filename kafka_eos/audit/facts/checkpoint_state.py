@@ -5,11 +5,10 @@ Rule: nothing of a job is opened for it, only files of the checkpoint.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.core.json_values import Json
@@ -36,8 +35,8 @@ class Checkpoint:
 def states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[Mapping[str, Json], Iterable[Row]]]:
     """Yield each state of a handle with its rows, in the order of their keys."""
     with (
-        tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch,
-        open_handles([handle], storage, Path(scratch)) as (source,),
+        temporary_directory() as scratch,
+        open_handles([handle], storage, scratch) as (source,),
     ):
         for described in handle.states:
             rows = source.scan(str(described["name"]))

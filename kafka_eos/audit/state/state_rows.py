@@ -8,15 +8,14 @@ fold with ``merge=`` the number of its outputs.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.state import StateBackend, StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint, states
@@ -161,8 +160,8 @@ def _stored(handle: StateHandle, storage: CheckpointStorage, form: Form) -> Iter
 
 
 def _made(backends: Mapping[str, StateBackend], form: Form) -> Iterator[Line]:
-    with tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch:
-        storage = LocalStorage(Path(scratch) / "made")
+    with temporary_directory() as scratch:
+        storage = LocalStorage(scratch / "made")
         for operator, backend in backends.items():
             for described, rows in states(backend.snapshot(Epoch(0))(storage), storage):
                 name, span = str(described["name"]), create_key_locator(described)
