@@ -457,12 +457,17 @@ def test_a_link_of_another_user_is_not_followed(tmp_path: Path, monkeypatch: pyt
     (source / "a.jsonl").symlink_to(tmp_path / "secret.jsonl")
     assert read(opened(FileSource(source, value=Order))) == ORDERS
 
-    def lstat(path: Path) -> os.stat_result:
-        found = [*path.lstat()]
-        found[stat.ST_UID] = 12_345 if path.is_symlink() else found[stat.ST_UID]
+    ask = os.stat
+
+    def stat_of_other(path: Any, **options: Any) -> os.stat_result:
+        """The link and the directory belong to the one who drops files."""
+        found = [*ask(path, **options)]
+        if path == source or (not options.get("follow_symlinks", True) and path == source / "a.jsonl"):
+            found[stat.ST_UID] = 12_345
         return os.stat_result(found)
 
-    monkeypatch.setattr("os.lstat", lstat)
+    monkeypatch.setattr("os.stat", stat_of_other)
+    monkeypatch.setattr("os.lstat", lambda path: stat_of_other(path, follow_symlinks=False))
     with pytest.raises(ConfigError, match=r"a\.jsonl is a link of user 12345 to a file of user"):
         read(opened(FileSource(source, value=Order)))
 

@@ -97,9 +97,7 @@ class SourceDirectory:
 
         The rows of such a file, or dead letters with them, would be written where others can read them.
         """
-        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (
-            target.st_uid, os.geteuid(), _ROOT, self._path.stat().st_uid
-        ):  # fmt: skip
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (target.st_uid, os.geteuid(), _ROOT):
             raise ConfigError(
                 f"{path} is a link of user {link.st_uid} to a file of user {target.st_uid}. It is not followed: "
                 "its owner may lack the permission to read the file. Remove it, or copy the file into the directory"
