@@ -220,6 +220,24 @@ def test_a_file_that_was_read_may_go_and_one_that_was_not_may_not(source: FileSo
         source.discover(CTX, at)
 
 
+@pytest.mark.parametrize("ending", ["jsonl.gz", "csv", "avro", "parquet"])
+def test_a_damaged_file_is_left_out_as_its_error_says(ending: str, tmp_path: Path) -> None:
+    """A checkpoint knows it since it was found, so it may not be moved away."""
+    source, file = FileSource(tmp_path, value=Order, format=ending.split(".")[0]), tmp_path / f"a.{ending}"
+    file.write_bytes(b"\xff")
+    at = source.discover(CTX, None)
+    with pytest.raises(ConfigError, match="put a file without rows in its place, and restart"):
+        read(opened(source, at))
+    file.unlink()
+    with pytest.raises(InputLost, match="does not exist any more"):
+        source.discover(CTX, at)
+    WRITERS[ending](file, [])
+
+    reader = opened(source, source.discover(CTX, at))
+    assert read(reader) == []
+    assert len(reader.list_splits_at_end()) == 1
+
+
 def test_a_bad_row_is_named_and_nothing_has_moved(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"id":1,"text":"x"}\n\nno order\n{"id":2,"text":"y"}\n')
     source = FileSource(tmp_path, value=Order)
@@ -509,7 +527,7 @@ def test_a_pipe_that_takes_the_place_of_a_found_file_is_refused_at_once(tmp_path
     os.mkfifo(file)
     os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    with pytest.raises(ConfigError, match=r"a\.jsonl is not a file any more: move it away"):
+    with pytest.raises(ConfigError, match=r"a\.jsonl is not a file any more: put the file back"):
         read(reader)
 
 

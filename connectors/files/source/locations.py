@@ -115,7 +115,7 @@ class SourceDirectory:
         with ExitStack() as held:
             file = self._open(name, held)
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise ConfigError(f"{self._path / name} is not a file any more: move it away, and restart")
+                raise ConfigError(f"{self._path / name} is not a file any more: put the file back, and restart")
             path = held.enter_context(temporary_directory()) / name.rpartition("/")[2]
             path.symlink_to(f"/proc/self/fd/{file}")
             yield path

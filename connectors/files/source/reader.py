@@ -209,7 +209,7 @@ def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
             f"{wrong}, and earlier rows are part of the results: restore the complete file, with "
             "its size and modification time"
         )
-    return f"{wrong}: repair it, or move it away, and restart"
+    return f"{wrong}: repair it, or put a file without rows in its place, and restart"
 
 
 class FileOrigin(Origin):
