@@ -70,19 +70,20 @@ def always_open(bootstrap: str, topic: str) -> Iterator[None]:
     stopped, open_ = threading.Event(), threading.Event()
 
     def write() -> None:
-        numbers = iter(range(10**6))
         before = None
-        while before is None or not stopped.wait(0.2):
-            number = next(numbers)
+        for number in range(10**6):
             now = producers[number % 2]
             now.begin_transaction()
             now.produce(topic, b"{}", headers={HEADER: b"third.1.1/orders/in/0/%d/0.0" % number}, partition=0)
             assert now.flush(PATIENCE) == 0
             open_.set()
+            stopped.wait(1)  # longer than from one look at the offsets to the next
             if before is not None:
                 before.commit_transaction(PATIENCE)
             before = now
-        before.commit_transaction(PATIENCE)
+            if stopped.is_set():
+                break
+        now.commit_transaction(PATIENCE)
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
