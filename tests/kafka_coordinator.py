@@ -73,19 +73,18 @@ class Coordinator:
         }
 
     def end(self, request: Any) -> Any:
-        """Commits what is open under the id and the epoch that the request names. A repetition is answered alike."""
-        assert request.committed
+        """Ends what is open under the id and the epoch that the request names. A repetition is answered alike."""
+        state = "CompleteCommit" if request.committed else "CompleteAbort"
         held = self.ids.get(request.transactional_id)
         raised, identity = request.__version__ >= 5, (request.producer_id, request.producer_epoch)
-        if held is None or held.state not in ("Ongoing", "CompleteCommit"):
+        if held is None or held.state not in ("Ongoing", state):
             return self.ended(request, ErrorCode.invalid_producer_epoch)
         ongoing = held.state == "Ongoing"
         if (held.producer_id, held.producer_epoch - (raised and not ongoing)) != identity:
             return self.ended(request, ErrorCode.invalid_producer_epoch)
         if ongoing:
             epoch = held.producer_epoch + raised
-            committed = replace(held, state="CompleteCommit", producer_epoch=epoch, started_at=-1)
-            self.ids[request.transactional_id] = committed
+            self.ids[request.transactional_id] = replace(held, state=state, producer_epoch=epoch, started_at=-1)
         return self.ended(request)
 
     @staticmethod

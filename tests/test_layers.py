@@ -62,10 +62,10 @@ MAY_IMPORT: Mapping[str, str] = {
 
 INSIDE: Mapping[str, Mapping[str, str]] = {
     "runtime": {
-        "epoch_reports": "",
         "call_counts": "",
         "program": "",
         "state": "",
+        "epoch_reports": "state",
         "operators": "state",
         "transport": "",
         "exchange": "state operators transport",

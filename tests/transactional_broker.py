@@ -132,6 +132,8 @@ class TransactionalBroker(Coordinator):
             answer = super().end(request)
             if held is not None and answer.error_code is ErrorCode.none:
                 identity = (held.producer_id, held.producer_epoch)
+                if not request.committed:
+                    self._forget(held)
                 self.visible += self._written.pop(identity, [])
                 self.markers |= self._marked.pop(identity, {})
             return answer

@@ -29,7 +29,7 @@ class WorkerTask(ABC):
 
     @property
     def is_placed(self) -> bool:
-        """Return whether the worker has a core."""
+        """Return whether the worker has a core, or gets one soon."""
         return True
 
     @property

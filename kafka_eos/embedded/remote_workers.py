@@ -13,18 +13,20 @@ import os
 import queue
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from kafka_eos.embedded.launched_worker import WorkerTask
+from kafka_eos.embedded.subtask_assignment import keep_subtasks, match_local_state
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
 from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
+from kafka_eos.runtime.epoch_reports import RestorePoint
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
 from kafka_eos.runtime.worker.control_channel import TcpChannel
-from kafka_eos.runtime.worker.control_messages import ControlMessage, ReportStacks, StacksReported
+from kafka_eos.runtime.worker.control_messages import ControlMessage, ReportStacks, SessionReady, StacksReported
 from kafka_eos.runtime.worker.tcp_connections import WorkerHello
 from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
@@ -41,7 +43,11 @@ class RemoteWorker(WorkerHandle):
 
     def __init__(self, number: int, subtask: int, task: WorkerTask, pool: RemotePool) -> None:
         super().__init__(number, subtask)
-        self._task = task
+        self.task = task
+        self.was_ready = False
+        """Whether it has opened the state of its subtask, which its machine has since."""
+        self.was_given_up = False
+        """Whether it was ended from here: then it is unknown how its machine is."""
         self._events = pool.events
         self._lock = threading.Lock()
         self._channel: TcpChannel | None = None
@@ -56,12 +62,17 @@ class RemoteWorker(WorkerHandle):
         return None if self._hello is None else TcpAddress(self._hello.host, self._hello.port)
 
     @property
+    def local_state(self) -> Sequence[int]:
+        """Return the sizes of state files that its machine had when it connected."""
+        return () if self._hello is None else self._hello.local_state
+
+    @property
     def pid(self) -> int:
         return 0 if self._hello is None else self._hello.pid
 
     @property
     def alive(self) -> bool:
-        return not self._over and self._task.alive
+        return not self._over and self.task.alive
 
     @property
     def is_connected(self) -> bool:
@@ -69,11 +80,11 @@ class RemoteWorker(WorkerHandle):
 
     @property
     def is_placed(self) -> bool:
-        return self._task.is_placed
+        return self.task.is_placed
 
     @property
     def io_bytes(self) -> int:
-        return self._task.io_bytes
+        return self.task.io_bytes
 
     def send(self, message: ControlMessage) -> None:
         try:
@@ -81,7 +92,7 @@ class RemoteWorker(WorkerHandle):
                 raise ConnectionError("it has not connected")
             self._channel.send(message)
         except OSError as error:
-            how = self._task.describe_end() or f"cannot be reached: {error}"
+            how = self.task.describe_end() or f"cannot be reached: {error}"
             raise WorkerDied(f"worker {self.pid} {how}", [self.number]) from error
 
     def stacks(self) -> str:
@@ -94,8 +105,9 @@ class RemoteWorker(WorkerHandle):
         )
 
     def kill(self) -> None:
+        self.was_given_up = self.was_given_up or not self._over
         self._end("was given up")
-        self._task.kill()  # another thread may have ended it, and may not have finished
+        self.task.kill()  # another thread may have ended it, and may not have finished
 
     def connect(self, hello: WorkerHello, channel: TcpChannel) -> None:
         """Take the connection of this worker. A second one, and one of a worker that was given up, are closed."""
@@ -122,7 +134,7 @@ class RemoteWorker(WorkerHandle):
 
     def lose(self) -> None:
         """Handle that the task has ended by itself, which may be before it has connected."""
-        self._end(self._task.describe_end() or "has ended")
+        self._end(self.task.describe_end() or "has ended")
 
     def _listen(self, channel: TcpChannel) -> None:
         how = "closed its connection"
@@ -131,12 +143,13 @@ class RemoteWorker(WorkerHandle):
                 if isinstance(message, StacksReported):
                     self._stacks.put(message.stacks)
                 else:
+                    self.was_ready = self.was_ready or isinstance(message, SessionReady)
                     self._events.put(WorkerMessage(message, self.number))
         except (OSError, msgspec.DecodeError) as error:
             how = f"lost its connection: {error}"
         finally:
             channel.release()
-        self._end(self._task.describe_end() or how)
+        self._end(self.task.describe_end() or how)
 
     def _end(self, how: str) -> None:
         with self._lock:
@@ -145,7 +158,7 @@ class RemoteWorker(WorkerHandle):
             self._over = True
         if self._channel is not None:
             self._channel.close()
-        self._task.kill()
+        self.task.kill()
         self._events.put(WorkerExited(self.number, how))
 
 
@@ -166,6 +179,8 @@ class RemotePool(WorkerPool):
         self._wanted = workers
         self._workers: dict[int, RemoteWorker] = {}
         """All launched workers by subtask."""
+        self._resumed: RestorePoint | None = None
+        """What the latest attempt restores."""
         self._in_attempt = 0
         """The number of workers that belong to the attempt: those with the first subtasks."""
         self._leaving: set[int] = set()
@@ -199,10 +214,26 @@ class RemotePool(WorkerPool):
         connected = [subtask for subtask in range(self._wanted) if self._workers[subtask].is_connected]
         with self._launching:
             old, self._workers = self._workers, {}
-            for before, subtask in deal_subtasks(connected, self._wanted).items():
+            for before, subtask in keep_subtasks(connected, self._wanted).items():
                 old[before].subtask = subtask
                 self._workers[subtask] = old[before]
         self._in_attempt = len(connected)
+
+    def expect_restore(self, resumed: RestorePoint) -> None:
+        self._resumed = resumed
+
+    def list_state_files(self, subtask: int, parallelism: int) -> list[int]:
+        """Return the sizes of the state files that a subtask opens in the latest attempt."""
+        return [] if self._resumed is None else self._resumed.list_state_files(subtask, parallelism)
+
+    def assign_subtasks(self) -> None:
+        new = [worker for worker in self.workers if not worker.was_ready]
+        local = {worker.subtask: worker.local_state for worker in new}
+        opened = {subtask: self.list_state_files(subtask, self._in_attempt) for subtask in local}
+        with self._launching:
+            for worker, subtask in zip(new, map(match_local_state(local, opened).__getitem__, local), strict=True):
+                worker.subtask = subtask
+                self._workers[subtask] = worker
 
     def find_change(self) -> str:
         left_out = [self._workers[subtask] for subtask in range(self._in_attempt, self._wanted)]
@@ -270,16 +301,3 @@ class RemotePool(WorkerPool):
         self._listener.close()
         for worker in [*self._workers.values()]:
             worker.join()
-
-
-def deal_subtasks(connected: Sequence[int], count: int) -> Mapping[int, int]:
-    """Return the new subtask of each old one below ``count``: those that are connected get the first ones.
-
-    As many as possible keep theirs, because their state is where they run.
-    """
-    first = range(len(connected))
-    kept = {subtask: subtask for subtask in connected if subtask in first}
-    free = iter([*(subtask for subtask in first if subtask not in kept), *range(len(connected), count)])
-    moved = [subtask for subtask in connected if subtask not in kept]
-    missing = [subtask for subtask in range(count) if subtask not in connected]
-    return kept | dict(zip([*moved, *missing], free, strict=True))

@@ -83,6 +83,7 @@ class Supervisor:
         self._pool.start_workers()
         resumed = coordinator.recovery.restore()
         self._session = resumed.term.n
+        self._pool.expect_restore(resumed)
         self._job_master.on_recovered()
         if not self._pool.is_remote:
             coordinator.recovery.verify_state(resumed, self._job_master.notice)
@@ -90,6 +91,7 @@ class Supervisor:
         if self._ends is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):
             self._ends = coordinator.sources.end_positions(at)
         if self._wait_for_workers():
+            self._pool.assign_subtasks()
             self._run_sessions(coordinator, resumed)
         # Rows behind the last barrier, in flight or in a loop, may have produced output that belongs to no epoch.
         # An open transaction would block the readers of its topics.

@@ -43,20 +43,22 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     stacks.enable_dumps(f"worker {subtask}")
-    connections, name = _connect(control), f"worker {subtask}"
+    connections, name = _connect(control, config), f"worker {subtask}"
     Worker(AppRef.parse(app), config, name, connections, lambda: os._exit(EXIT_SUPERVISOR_GONE)).run()
     sys.exit(1)
 
 
-def _connect(control: str) -> WorkerConnections:
+def _connect(control: str, config: WorkerConfig) -> WorkerConnections:
     kind, _, fd = control.partition(":")
     if kind == "unix":
         return UnixConnections(socket.socket(fileno=int(fd)))
+    from kafka_eos.runtime.worker.local_state import list_largest_files
     from kafka_eos.runtime.worker.tcp_connections import TcpConnections
     from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
     with os.fdopen(int(fd), "rb") as file:
-        return TcpConnections(msgspec.json.decode(file.read(), type=WorkerTicket))
+        ticket = msgspec.json.decode(file.read(), type=WorkerTicket)
+    return TcpConnections(ticket, list_largest_files(config.resolve_settings().local_dirs(config.job)))
 
 
 if __name__ == "__main__":

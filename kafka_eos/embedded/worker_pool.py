@@ -15,6 +15,7 @@ from kafka_eos.core.errors import Bug, ProcessLost
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.supervisor_events import SupervisorEvent
 from kafka_eos.protocol.split_assignment import select_positions
+from kafka_eos.runtime.epoch_reports import RestorePoint
 from kafka_eos.runtime.worker.control_messages import AssignSplits, ControlMessage, StartSession
 
 MakeStart: TypeAlias = Callable[[int, tuple[int, ...]], StartSession]
@@ -99,6 +100,14 @@ class WorkerPool(ABC):
     def leave_out_missing(self) -> None:
         """Leave out workers that are not connected, until ``start_workers`` is called again."""
         raise Bug("every worker of this pool has a place to run")
+
+    def expect_restore(self, resumed: RestorePoint) -> None:
+        """Take note of the state that the attempt restores, while workers start. Default: nothing."""
+        return
+
+    def assign_subtasks(self) -> None:
+        """Give workers that have not run yet the subtasks whose state is where they run. Default: nothing."""
+        return
 
     def find_change(self) -> str:
         """Return why the next attempt would run with other workers than this one; "" if it would not."""

@@ -16,7 +16,9 @@ from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RecordCounts
+from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX
 
 
 class RestorePoint(Struct, frozen=True):
@@ -29,6 +31,17 @@ class RestorePoint(Struct, frozen=True):
     states: tuple[StateHandle, ...]
     positions: Mapping[str, Positions]
     in_flight: tuple[InFlightRows, ...]
+
+    def list_state_files(self, subtask: int, parallelism: int) -> list[int]:
+        """Return the sizes of the immutable state files that a subtask opens."""
+        groups = key_group_range(subtask, parallelism)
+        return [
+            file.size
+            for state in self.states
+            if state.key_groups[0] < groups.stop and groups.start <= state.key_groups[1]
+            for file in state.files
+            if file.name.endswith(IMMUTABLE_SUFFIX)
+        ]
 
 
 class EpochContents(Struct, frozen=True):

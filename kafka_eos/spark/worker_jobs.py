@@ -3,11 +3,16 @@
 Not a barrier stage: one-task jobs end and begin one by one, so that the workers that survive a failure stay warm.
 Rule: Spark decides only where a worker runs. When a worker is lost, its job ends, and the next attempt launches
 another one.
+
+A worker that replaces one that has ended prefers its host, whose disk has the state. If the executor there has ended,
+too, Spark usually starts another one within seconds. It is awaited for as long as it would take to fetch the state:
+waiting in vain and then fetching takes at most twice as long as the better choice (the ski rental problem).
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -16,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import msgspec
-from pyspark import SparkFiles
+from pyspark import RDD, SparkFiles
+from pyspark.serializers import NoOpSerializer
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
@@ -46,12 +52,19 @@ WORKER_PORT: Final = "spark.kafkaEos.worker.port"
 _RETRIES: Final = "spark.port.maxRetries"
 _LOOK = 1.0
 """Seconds between two looks at the executors."""
+_HOST_LOOK = 0.1
+"""Seconds between two looks for an executor on the host that has the state."""
+_FETCH_RATE = 50e6
+"""Bytes of state that a worker is assumed to fetch per second."""
+_MOST_PATIENCE = 30.0
+"""Most seconds for which an executor on the host that has the state is awaited."""
 
 
 class WorkerJob(WorkerTask):
     """A Spark job with one task, which runs on a thread of its own until the worker ends.
 
-    ``on_ended`` receives the error that ends the whole run, or None.
+    ``on_ended`` receives the error that ends the whole run, or None. ``replaced``: the job whose host has the state.
+    ``patience``: returns for how many seconds that host may have no executor.
     """
 
     def __init__(
@@ -61,21 +74,29 @@ class WorkerJob(WorkerTask):
         description: str,
         function: WorkerFunction,
         on_ended: Callable[[Exception | None], None],
+        replaced: WorkerJob | None,
+        patience: Callable[[], float],
     ) -> None:
         self._context = context
         self._group, self._description = group, description
         self._function, self._on_ended = function, on_ended
         self._executor = ""
+        self._host: str = "" if replaced is None else replaced._host
+        """Where its task runs; until it does, the host to prefer."""
+        self._awaits_host = bool(self._host)
         self._ended = threading.Event()
         self._is_killed = False
         self._how = ""
-        threading.Thread(target=self._run, daemon=True, name=group).start()
+        threading.Thread(target=self._run, args=(replaced, patience), daemon=True, name=group).start()
 
-    def _run(self) -> None:
+    def _run(self, replaced: WorkerJob | None, patience: Callable[[], float]) -> None:
         ends_run: Exception | None = None
         try:
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
-            (self._how,) = self._context.parallelize([0], 1).mapPartitions(self._function).collect()
+            if replaced is not None:
+                replaced.describe_end()  # waits: until then an executor that has ended may still be listed
+                self._await_host(patience)
+            (self._how,) = make_partition(self._context, self._host).mapPartitions(self._function).collect()
         except SPARKS as error:
             self._how = f"ended with its Spark job: {translate_error(error)}"
             ends_run = None if self._is_killed else find_end_of_run(error)
@@ -86,18 +107,32 @@ class WorkerJob(WorkerTask):
     def alive(self) -> bool:
         return not self._ended.is_set()
 
+    def _await_host(self, patience: Callable[[], float]) -> None:
+        """Wait for an executor on the host that has the state, within reason."""
+        began = time.monotonic()
+        while self._host and self._host not in list_hosts(self._context) and not self._is_killed:
+            if time.monotonic() - began > patience():
+                break
+            time.sleep(_HOST_LOOK)
+        self._awaits_host = False
+
     @property
     def is_placed(self) -> bool:
         with suppress(*SPARKS):  # the session has ended, as the thread of the job will report
-            return any(stage.numActiveTasks > 0 for stage in self._find_stages())
+            return self._awaits_host or any(stage.numActiveTasks > 0 for stage in self._find_stages())
         return False
 
     def find_executor(self) -> str:
-        """Return the id of the executor on which it runs; "" until it has one. Raises an error of ``SPARKS``."""
+        """Return the id of the executor on which it runs; "" until it has one. Raises an error of ``SPARKS``.
+
+        The first call also notes the host.
+        """
         if not self._executor:
             store = self._context._jsc.sc().statusStore()
-            tasks = [store.taskList(stage.stageId, stage.currentAttemptId, 1) for stage in self._find_stages()]
-            self._executor = next((str(each.head().executorId()) for each in tasks if each.nonEmpty()), "")
+            for stage in self._find_stages():
+                tasks = store.taskList(stage.stageId, stage.currentAttemptId, 1)
+                if tasks.nonEmpty():
+                    self._executor, self._host = str(tasks.head().executorId()), str(tasks.head().host())
         return self._executor
 
     def _find_stages(self) -> list[SparkStageInfo]:
@@ -139,8 +174,10 @@ class SparkPool(RemotePool):
         """Distinguishes the job groups of this run from those of earlier ones in the same session."""
         config = WorkerConfig.of(plan, app, settings)
         self._config = msgspec.json.encode(config)
+        self._most_patience = min(_MOST_PATIENCE, settings.worker_timeout / 2)
         self._code, self._archive = str(app.path), ""
-        if not (self._context.master or "").startswith("local"):
+        self._is_local = (self._context.master or "").startswith("local")
+        if not self._is_local:
             # Spark's directory, because executors that join later fetch it, too, as long as the session lasts.
             archive = Path(SparkFiles.getRootDirectory()) / f"{plan.name}-{self._run}.zip"
             files = list_code_files(app.path, config.code)
@@ -165,8 +202,25 @@ class SparkPool(RemotePool):
             f"{self._job}: worker {ticket.number}, launched as subtask {subtask}{since}",
             WorkerFunction(order),
             lambda ends_run: self._on_job_ended(ticket.number, ends_run),
+            self._find_replaced(subtask),
+            lambda: self._find_patience(subtask),
         )
         return self._jobs[ticket.number]
+
+    def _find_replaced(self, subtask: int) -> WorkerJob | None:
+        """Return the job of the worker that is replaced by a new one; None if any host is as good as its host.
+
+        A worker that did not respond, or that never opened its state, may have been ended by its host.
+        """
+        worker = self._workers.get(subtask)
+        if self._is_local or worker is None or worker.was_given_up or not worker.was_ready:
+            return None
+        return worker.task if isinstance(worker.task, WorkerJob) else None
+
+    def _find_patience(self, subtask: int) -> float:
+        """Return for how many seconds the host that has the state of a subtask may have no executor."""
+        size = sum(self.list_state_files(subtask, self._wanted))
+        return min(size / _FETCH_RATE, self._most_patience)
 
     def _on_job_ended(self, number: int, ends_run: Exception | None) -> None:
         if ends_run is not None:
@@ -201,9 +255,30 @@ class SparkPool(RemotePool):
             return msgspec.structs.replace(start, claim=read_claim(start.term))
 
         super().start_sessions(with_claim)
+        with suppress(*SPARKS):  # the session has ended, as the threads of the jobs will report
+            for job in [*self._jobs.values()]:
+                job.find_executor()
 
     def drop_local_state(self) -> None:
         """Leave it to the next session of each worker: it is on the executors."""
+
+
+def list_hosts(context: SparkContext) -> frozenset[str]:
+    """Return the hosts that have executors. Raises an error of ``SPARKS``."""
+    executors = context._jsc.sc().statusStore().executorList(True)
+    found = [executors.apply(number) for number in range(executors.size())]
+    return frozenset(str(each.hostPort()).rpartition(":")[0] for each in found if each.id() != "driver")
+
+
+def make_partition(context: SparkContext, host: str) -> RDD[int]:
+    """Return an RDD of one empty partition, which Spark computes on ``host`` if it has a core there; "": anywhere."""
+    jvm = context._jvm
+    if not host or jvm is None:
+        return context.parallelize([0], 1)
+    element = jvm.scala.Tuple2(bytearray(), jvm.PythonUtils.toSeq([host]))
+    tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+    made = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq([element]), tag)
+    return RDD(made.toJavaRDD(), context, NoOpSerializer())
 
 
 def find_ports(setting: Callable[[str], str | None], name: str) -> range:

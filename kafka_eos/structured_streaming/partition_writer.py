@@ -59,12 +59,17 @@ def write_partition(assignment: BatchSpec, batches: Iterable[pa.RecordBatch]) ->
     """Write the rows of a partition into one prepared transaction. For ``mapInArrow``."""
     output: _TaskTransaction | None = None
     counted = _RowDigest()
-    for batch in batches:
-        if batch.num_rows:
-            output = output or _find_producers(assignment).begin(assignment, batch)
-            output.write(batch)
-            counted.add(batch)
-    text = None if output is None else output.prepare()
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                output = output or _find_producers(assignment).begin(assignment, batch)
+                output.write(batch)
+                counted.add(batch)
+        text = None if output is None else output.prepare()
+    except BaseException:
+        if output is not None:
+            output.abandon()
+        raise
     hit("micro-batch.prepared")
     yield counted.row(text)
 
@@ -122,6 +127,10 @@ class _TaskTransaction:
         prepared = self._staged.prepare(self._find_producers.rpc, self._group)
         self._find_producers.pool.retire(self._staged.warm)
         return msgspec.json.encode(prepared.payload).decode()
+
+    def abandon(self) -> None:
+        """Give up a transaction that is not prepared."""
+        self._staged.abandon()
 
 
 def _refuse(index: int, error: Exception) -> None:

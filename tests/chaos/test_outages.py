@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +14,12 @@ import pytest
 from kafka_eos.devtools.broker import Broker
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import check_all, running, storage
+from tests.chaos.test_metrics import address, ask, scrape
 from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 pytestmark = pytest.mark.xdist_group("outages")
+STATUS = (sys.executable, "-m", "kafka_eos", "status", "--checkpoint-dir")
 AWAY = 3.0
 """Seconds that a frozen broker stays frozen."""
 
@@ -61,6 +65,34 @@ def test_the_job_outlives_its_broker(
             run.until_all_committed()
         assert run.worker == worker, "an outage is no reason to replace the worker"
         run.drain()
+    check_all(job)
+
+
+@pytest.mark.campaign
+def test_an_idle_job_says_that_its_broker_is_away(new_job: NewJob, broker: Broker) -> None:
+    """No row asks for anything: readiness, status and metrics tell nevertheless, and take it back."""
+    job = new_job(100, bootstrap=broker.bootstrap, KAFKA_EOS_HTTP_READY_WITHIN="2s")
+    with running(job, "", "--http", "127.0.0.1:0") as run:
+        url = address(run)
+        run.until_all_committed()
+        run.until(lambda: ask(url, "/readyz")[0] == 200, "become ready")
+        run.until(lambda: scrape(url).get(("kafka_eos_lag_records",)) == 0, "report its lag")
+        broker.kill()
+        silent = f"kafka://{broker.bootstrap} has not responded for "
+        run.until(lambda: ask(url, "/readyz")[1].startswith(silent), "say that it is not ready")
+        code, figures = ask(url, "/readyz")[0], scrape(url)
+        status = subprocess.run([*STATUS, str(job.checkpoints), job.name], capture_output=True, text=True)
+        broker.start()
+        run.until(lambda: ask(url, "/readyz")[0] == 200, "become ready again")
+        later = scrape(url)
+        run.drain()
+
+    cluster = f"kafka://{broker.bootstrap}"
+    assert code == 503
+    assert silent in status.stdout, status
+    assert figures["kafka_eos_dependency_silent_seconds", cluster] >= 2
+    assert ("kafka_eos_lag_records",) in figures, "no alert is raised by a figure that vanishes"
+    assert later["kafka_eos_dependency_silent_seconds", cluster] == 0
     check_all(job)
 
 

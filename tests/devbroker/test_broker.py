@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
 from kafka_eos._util.jvm.jars import RELEASES
+from kafka_eos.cli import app
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.broker.readiness import is_ready, wait_until
@@ -97,11 +99,14 @@ def test_a_paused_broker_can_be_stopped(broker_factory: Callable[..., Broker]) -
 
 
 def test_a_daemon_is_found_again_by_its_directory_and_never_by_its_process_id(daemon: Broker) -> None:
-    daemon.start()
+    started = CliRunner().invoke(app, ["broker", "start", "--directory", str(daemon.directory), "--port", "0"])
     found = Broker.attach(daemon.directory)
 
-    assert found is not None
-    assert (found.pid, found.bootstrap) == (daemon.pid, daemon.bootstrap)
+    assert found is not None, started.output
+    assert started.stdout.splitlines() == [
+        f"broker {found.bootstrap} is up (process {daemon.pid}, data in {daemon.directory})",
+        f"export KAFKA_EOS_BOOTSTRAP_SERVERS={found.bootstrap}",
+    ]
     found.stop()
     assert (daemon.running, Broker.attach(daemon.directory)) == (False, None)
 

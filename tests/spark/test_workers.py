@@ -276,3 +276,27 @@ def test_the_worker_of_a_decommissioned_executor_moves_after_a_checkpoint_and_no
     assert "is to be shut down: the next attempt moves it" in run.tail()
     assert "restarting" not in run.status["counts"]
     check_totals(job, 400)
+
+
+@pytest.mark.slow
+def test_a_worker_that_ended_is_replaced_on_its_machine_although_another_one_is_free(
+    new_job: NewJob, tmp_path: Path
+) -> None:
+    """Its machine has the state. Spark alone would take the free machine about every other time."""
+    job = new_job(TOTALS % "pass", input=3, output=2)
+    feed(job, "input", map(payment, range(200)))
+    machines = []
+
+    with cluster(tmp_path / "cluster", workers=3) as spark:
+        run = Run(job, spark.address, "-p", "2", "--checkpoint-interval", "100ms", cores=3)
+        for kills in range(5):
+            run.until("running", kills + 1)
+            worker = run.status["last"]["running"]["workers"][0]
+            machines.append(next(number for number in range(3) if worker in spark.processes(number)))
+            os.kill(worker, signal.SIGKILL)
+        run.until("running", 6)
+        run.send(signal.SIGTERM)
+        assert run.ended() == 0, run.tail()
+
+    assert len({*machines}) == 1, (machines, run.tail())
+    check_totals(job, 200)

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +47,8 @@ from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
 
 _REASON_SECONDS: Final = 2.0
 """Seconds for which the reason of a failed transaction is awaited."""
+_ABANDON_SECONDS: Final = 0.1
+"""Most seconds that abandoning a transaction takes: enough for the client itself, also without a broker."""
 
 
 class TransactionSettings(msgspec.Struct, frozen=True):
@@ -203,6 +205,21 @@ class EpochTransaction:
         fields = prepared.scope, prepared.payload, prepared.records, prepared.by_sink, prepared.spread
         return UnstoredCommittable(*fields, ref, content)
 
+    def abandon(self) -> None:
+        """Begin to abort the transaction, unless it is prepared or another thread prepares it.
+
+        librdkafka, from 2.10 on, may end the process (``Assertion txn_req_cnt > 0``) if a client is destroyed at the
+        moment at which it registers a partition. A client that aborts registers none. Recovery aborts what remains.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._flushed:
+                with suppress(KafkaException):  # it has failed, or no broker has answered in this short time
+                    self.warm.producer.abort_transaction(_ABANDON_SECONDS)
+        finally:
+            self._lock.release()
+
     def _describe_topics(self, requests: KafkaRequests) -> Mapping[str, TopicMetadata]:
         """Return the metadata of each topic, after all its records and before the marker."""
         try:
@@ -328,10 +345,13 @@ class SharedTransactions:
             self._pool.release(staged.warm)
 
     def discard(self) -> None:
-        """Release all clients. Open transactions stay as they are, for recovery to handle. May be called repeatedly."""
+        """Release all clients. Prepared transactions stay as they are, for recovery to handle. May be called
+        repeatedly."""
         if self._closed:
             return
         self._closed = True
+        for staged in [*self._open.values(), *self._prepared]:
+            staged.abandon()
         self._open.clear()
         self._try_out.close()
         self._prepared.clear()

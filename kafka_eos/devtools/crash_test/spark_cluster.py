@@ -63,8 +63,10 @@ class SparkCluster:
         number = len(self.workers)
         home = ["--work-dir", str(self.directory / f"worker-{number}"), "--webui-port", "0"]
         size = ["--cores", str(self._cores), "--memory", "1g"]
+        # All of 127.0.0.0/8 is this machine, but only on Linux.
+        host = f"127.0.0.{number + 2}" if sys.platform == "linux" else "127.0.0.1"
         self.workers.append(
-            self._spawn(f"worker-{number}", "worker.Worker", "--host", "127.0.0.1", *home, *size, self.address)
+            self._spawn(f"worker-{number}", "worker.Worker", "--host", host, *home, *size, self.address)
         )
 
     def processes(self, number: int) -> list[int]:

@@ -42,6 +42,7 @@ class ControlMessage(msgspec.Struct, frozen=True, tag=True):
 class WorkerConfig(msgspec.Struct, frozen=True):
     """The job's settings and the user's code, which a worker process receives at its start."""
 
+    job: str
     settings: str
     """``Settings.as_json`` as text."""
     code: CodeFingerprint
@@ -49,7 +50,11 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, plan: Plan, app: AppRef, settings: Settings) -> WorkerConfig:
         """Return what the workers of a run receive."""
-        return cls(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
+        return cls(plan.name, json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
+
+    def resolve_settings(self) -> Settings:
+        """Return the job's settings."""
+        return Settings.from_json(self.settings)
 
 
 # supervisor → worker

@@ -38,6 +38,8 @@ class WorkerHello(msgspec.Struct, frozen=True):
     pid: int
     host: str
     port: int
+    local_state: tuple[int, ...] = ()
+    """The sizes of state files that its machine has; see ``local_state.list_largest_files``."""
 
 
 class PeerHello(msgspec.Struct, frozen=True):
@@ -52,9 +54,12 @@ _peer_hello = msgspec.msgpack.Decoder(PeerHello)
 
 
 class TcpConnections(WorkerConnections):
-    """The connections of a worker, which dials its supervisor at once. Raises OSError if it cannot."""
+    """The connections of a worker, which dials its supervisor at once. Raises OSError if it cannot.
 
-    def __init__(self, ticket: WorkerTicket) -> None:
+    ``local_state``: see ``WorkerHello``.
+    """
+
+    def __init__(self, ticket: WorkerTicket, local_state: tuple[int, ...] = ()) -> None:
         self._changed = threading.Condition()
         self._session = 0
         """The latest session that the supervisor has begun."""
@@ -70,7 +75,7 @@ class TcpConnections(WorkerConnections):
         self._listener = TcpListener(host, range(*ticket.listen_ports), tls, self._find_secret, self._keep)
         own = self._listener.address
         self._tls = credentials.make_client_tls()
-        hello = msgspec.msgpack.encode(WorkerHello(ticket.number, os.getpid(), own.host, own.port))
+        hello = msgspec.msgpack.encode(WorkerHello(ticket.number, os.getpid(), own.host, own.port, local_state))
         self._control = TcpChannel(dial(TcpAddress(ticket.host, ticket.port), self._tls, credentials.secret, hello))
 
     def send(self, message: ControlMessage) -> None:

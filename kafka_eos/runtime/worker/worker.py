@@ -18,7 +18,6 @@ from kafka_eos._util import log_context
 from kafka_eos._util import logging_setup as logs
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
 from kafka_eos._util.thread_dumps import read_own_stacks
-from kafka_eos.config.settings import Settings
 from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.core.ids import AppRef, Term
@@ -102,7 +101,7 @@ class Worker:
         """Load the user's pipeline; return a function that runs one session of it."""
         plan = count_calls(load_program(self._app).plan())
         CodeFingerprint.compute(self._app.path, plan).ensure_equal(self._config.code, self._app.path)
-        resolved = Settings.from_json(self._config.settings)
+        resolved = self._config.resolve_settings()
         show_error_messages(resolved.show_error_messages)
         logs.configure_logging(plan.name, self._name, resolved.log_format, resolved.log_level)
         connections, inbox, roots = self._connections, self._inbox, resolved.local_dirs(plan.name)

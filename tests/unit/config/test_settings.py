@@ -252,7 +252,7 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
     )
     settings = Settings.resolve(code={"kafka_config": SECURED, "checkpoint_dir": tmp_path})
     events = queue.SimpleQueue[SupervisorEvent]()
-    given = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint("", {}))
+    given = WorkerConfig("p", json.dumps(settings.as_json()), CodeFingerprint("", {}))
     worker = WorkerProcess(0, 0, AppRef(app, "p"), msgspec.json.encode(given), events)
     try:
         shown = eventually(Path(f"/proc/{worker.pid}/cmdline").read_bytes, "the process has a command line")

@@ -146,8 +146,8 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/codecs/json_schema/draft_07.py _DEEPEST _MOST_CHARACTERS
         kafka_eos/codecs/protobuf/registry_language.py _DEEPEST
         kafka_eos/codecs/registry/wire_format.py _MOST _MOST_TEXT
-        kafka_eos/codecs/registry/response_bounds.py _MOST_BYTES
-        kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST
+        kafka_eos/codecs/registry/response_bounds.py MOST_BYTES
+        kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST _MOST_TEXT
         kafka_eos/codecs/registry/unknown_schemas.py _MOST_IDS
         kafka_eos/core/fault_attribution.py _LARGE
         kafka_eos/core/provenance_blocks.py _MOST_OUTPUTS
@@ -176,6 +176,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/coordination/status_file.py _BACKLOG
         kafka_eos/coordination/disk_space.py _SOME
         kafka_eos/runtime/exchange/channels.py _ROW
+        kafka_eos/runtime/worker/local_state.py _MOST_FILES
         kafka_eos/runtime/exchange/network.py _SOCKET_BUFFER
         kafka_eos/embedded/worker_startup.py _MOVED
         kafka_eos/embedded/worker_process.py _OPEN_FILES _LEAST_FILES

@@ -12,11 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.embedded import remote_workers
 from kafka_eos.embedded.launched_worker import WorkerTask
-from kafka_eos.embedded.remote_workers import RemotePool, deal_subtasks
+from kafka_eos.embedded.remote_workers import RemotePool
 from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
 from kafka_eos.embedded.worker_pool import WorkerDied
+from kafka_eos.runtime.epoch_reports import RestorePoint
+from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import (
@@ -39,6 +44,7 @@ class Place(WorkerTask):
         self.subtask, self.ticket = subtask, ticket
         self.lives, self.kills, self.end = True, 0, ""
         self.dialed: list[TcpConnections] = []
+        self.local_state: tuple[int, ...] = ()
 
     @property
     def alive(self) -> bool:
@@ -55,7 +61,7 @@ class Place(WorkerTask):
         self.lives, self.kills = False, self.kills + 1
 
     def dials(self) -> TcpConnections:
-        self.dialed.append(TcpConnections(self.ticket))
+        self.dialed.append(TcpConnections(self.ticket, self.local_state))
         return self.dialed[-1]
 
 
@@ -191,20 +197,37 @@ def test_a_worker_sends_its_stacks_or_is_said_not_to_respond(pool: PlayedPool, m
 # ---------------------------------------------------------------- workers that are left out
 
 
-@pytest.mark.parametrize(
-    ("connected", "count", "dealt"),
-    [
-        ([0, 1, 2], 3, {0: 0, 1: 1, 2: 2}),
-        ([0, 2], 4, {0: 0, 2: 1, 1: 2, 3: 3}),
-        ([3], 4, {3: 0, 0: 1, 1: 2, 2: 3}),
-        ([1, 2], 3, {1: 1, 2: 0, 0: 2}),
-        ([], 2, {0: 0, 1: 1}),
-    ],
-)
-def test_connected_workers_get_the_first_subtasks_and_keep_theirs_if_they_can(
-    connected: list[int], count: int, dealt: dict[int, int]
-) -> None:
-    assert deal_subtasks(connected, count) == dealt
+def test_new_workers_get_the_subtasks_whose_state_their_machines_have_and_others_keep_theirs(pool: PlayedPool) -> None:
+    one, two, three = pool.layout
+    states = state_of(0, 700), state_of(1, 800), state_of(2, 900)
+    begin = EpochId(Epoch(1), Term(4))
+    pool.expect_restore(RestorePoint(JobIdentity("0123456789ab"), Term(4), begin, Epoch(2), states, {}, ()))
+    for place, sizes in zip(pool.places, ((800,), (900, 1), (700,)), strict=True):
+        place.local_state = sizes
+    connections = pool.connect()
+    pool.assign_subtasks()
+    assert pool.layout == [three, one, two]
+    pool.start_sessions(start)
+    for theirs, subtask in zip(connections, (1, 2, 0), strict=True):
+        assert receive_start(theirs).subtask == subtask
+        theirs.send(SessionReady(session=4))
+        assert isinstance(pool.hear(), WorkerMessage)
+
+    pool.workers[0].kill()
+    pool.workers[2].kill()
+    pool.start_workers()
+    four, five = (place.ticket.number for place in pool.places[3:])
+    for place, sizes in zip(pool.places[3:], ((800, 900), (700, 800)), strict=True):
+        place.local_state = sizes
+        place.dials()
+    eventually(lambda: all(worker.is_connected for worker in pool.workers), "all have connected")
+    pool.assign_subtasks()
+    assert pool.layout == [five, one, four]
+
+
+def state_of(subtask: int, size: int) -> StateHandle:
+    groups = key_group_range(subtask, 3)
+    return StateHandle("o", "rocksdb", (groups.start, groups.stop - 1), (FileRef("000009.sst", "", size),), ())
 
 
 def test_an_attempt_runs_with_the_connected_workers_and_the_next_one_with_all(pool: PlayedPool) -> None:

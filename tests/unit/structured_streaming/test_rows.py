@@ -14,6 +14,7 @@ from kafka_eos.structured_streaming import partition_writer as task
 from tests.micro_batches import TIMEOUT_MS, rows
 from tests.scripted_broker import ScriptedBroker
 from tests.transactional_broker import TransactionalBroker
+from tests.waiting import eventually
 
 
 def summed(*batches: pa.RecordBatch) -> tuple[int, int]:
@@ -90,6 +91,7 @@ def test_a_row_that_can_never_be_sent_is_refused(kafka: TransactionalBroker, bro
         deliver(broker, "out", rows(b"short"), rows(b"short", b"x" * 2_000_000))
 
     assert kafka.visible == []
+    eventually(lambda: [*kafka.ids] and not kafka.open, "the transaction is given up at once")
 
 
 def test_batches_are_as_small_as_the_topic_wants_them(kafka: TransactionalBroker, broker: ScriptedBroker) -> None:

@@ -23,7 +23,7 @@ from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from tests.transactional_broker import TransactionalBroker
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 Made = Callable[..., SharedTransactions]
 
@@ -144,13 +144,33 @@ def test_what_belongs_to_nobody_else_ends_with_the_attempt(made: Made, kafka: Tr
     shared = made(1)
     prepared, name = shared, write(shared, 0, b"a").warm.transactional_id
     assert records(prepared.seal(0, at(1))) == [1]
-    write(shared, 1, b"b")
+    later = [write(shared, turn, b"b").warm.transactional_id for turn in (1, 2)]
+    shared.seal(1, at(2))
+    assert eventually(lambda: kafka.open == sorted([name, *later]), "all have registered their partition")
 
     shared.discard()
 
     assert shared._pool._closed.is_set()
     assert (shared._open, shared._prepared) == ({}, [])
-    assert name in kafka.open, "recovery commits it"
+    # The others are aborted, because librdkafka may crash when it destroys a client that registers a partition.
+    assert eventually(lambda: kafka.open == [name], "recovery commits the prepared one")
+
+
+def test_a_transaction_that_another_thread_flushes_or_that_is_prepared_is_not_aborted(
+    made: Made, kafka: TransactionalBroker
+) -> None:
+    shared = made(1)
+    flushed, prepared = write(shared, 0, b"a"), write(shared, 1, b"b")
+    names = sorted(staged.warm.transactional_id for staged in (flushed, prepared))
+    prepared.flush(final=True)
+    prepared.abandon()
+    with flushed._lock:
+        flushed.abandon()
+    eventually(lambda: kafka.open == names, "both have registered their partition")
+    assert not prepared.warm.failures and not flushed.warm.failures
+    flushed.flush(final=True)
+
+    assert records(shared.seal(0, at(1))) == [1]
 
 
 def test_writers_join_before_the_first_barrier_and_agree_on_where_origins_are(made: Made) -> None:

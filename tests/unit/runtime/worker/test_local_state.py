@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kafka_eos.abc.storage import FileRef
-from kafka_eos.runtime.worker.local_state import LocalFirstStorage, find_older_state, remove_older_state
+from kafka_eos.runtime.transport import handshake
+from kafka_eos.runtime.worker.local_state import (
+    LocalFirstStorage,
+    find_older_state,
+    list_largest_files,
+    remove_older_state,
+)
+from kafka_eos.runtime.worker.tcp_connections import WorkerHello
 from kafka_eos.storage.job_storage import MemoryStorage
 
 
@@ -88,3 +97,23 @@ def test_state_of_older_terms_is_removed_but_for_the_newest_while_it_is_of_use(r
     assert _terms(root) == set()
     remove_older_state(root / "2", 6, kept=0)
     assert (root / "2").is_dir()
+
+
+def test_a_worker_says_which_files_its_machine_has_by_their_sizes(root: Path, tmp_path: Path) -> None:
+    _write(root / "7" / "5" / "count" / "000009.sst", "of another")
+    _write(root / "7" / "5" / "count" / "MANIFEST-000004", "no state file")
+
+    assert list_largest_files([root, tmp_path / "missing"]) == (10, 4, 4, 4)
+
+
+def test_the_largest_files_are_named_in_a_first_message_that_is_not_too_long(tmp_path: Path) -> None:
+    for number in range(600):
+        path = _write(tmp_path / "0" / "1" / f"{number:06}.sst", "")
+        os.truncate(path, (1 << 40) + number)
+    sizes = list_largest_files([tmp_path])
+
+    assert sizes == tuple(range((1 << 40) + 599, (1 << 40) + 199, -1))
+    assert (
+        len(msgspec.msgpack.encode(WorkerHello(1 << 40, 1 << 31, "x" * 200, 65535, sizes)))
+        <= handshake._MOST_HELLO_BYTES
+    )
