@@ -1,11 +1,14 @@
 """Generation of pydantic models, as Python text, from an Avro schema: a start for reading a topic of others.
 
 Pure. Rule: the models yield an equivalent schema; a type without a counterpart is a ValueError that names the field.
+Rule: the author of the schema is not trusted, and the text is run. Nothing of the schema is in it except names,
+numbers and literals.
 """
 
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -24,6 +27,8 @@ _LOGICAL: Final[Mapping[str, str]] = {
     "date": "datetime.date",
     "uuid": "uuid.UUID",
 }
+_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""A name of Avro. The parser checks those of symbols only."""
 _IMPORTS: Final = (
     ("datetime.", "import datetime"),
     ("enum.", "import enum"),
@@ -81,7 +86,7 @@ class _ModelWriter:
                 digits = f"max_digits={schema['precision']}, decimal_places={schema.get('scale', 0)}"
                 return f"Annotated[Decimal, Field({digits})]"
             case str() as kind if kind in _PLAIN:
-                return _LOGICAL.get(schema.get("logicalType", ""), _PLAIN[kind])
+                return _LOGICAL.get(str(schema.get("logicalType")), _PLAIN[kind])
         raise ValueError(f"{at}: {schema['type']} has no counterpart in a model")
 
     def _class(self, schema: Any, is_enum: bool, at: str) -> str:
@@ -117,16 +122,16 @@ class _ModelWriter:
         first = schema[0] if isinstance(schema, list) else schema
         first = self._names.get(first, first) if isinstance(first, str) else first
         kind = first["type"] if isinstance(first, dict) else first
-        if kind == "enum":
+        if kind == "enum" and value in first["symbols"]:
             return f"{first['name'].rpartition('.')[2]}.{value}{'_' if keyword.iskeyword(value) else ''}"
-        logical = isinstance(first, dict) and ("precision" in first or first.get("logicalType") in _LOGICAL)
+        logical = isinstance(first, dict) and ("precision" in first or str(first.get("logicalType")) in _LOGICAL)
         invalid = isinstance(schema, str) and schema in _PLAIN and not validate(value, schema, raise_errors=False)
-        if invalid or logical or kind in ("bytes", "record") or (kind in ("array", "map") and value):
+        if invalid or logical or kind in ("bytes", "record", "enum") or (kind in ("array", "map") and value):
             raise ValueError(f"{at}: the default {value!r} has no counterpart in a model: remove it")
         return repr(float(value) if kind in ("float", "double") else value)
 
 
 def _spoken(name: str, at: str) -> str:
-    if keyword.iskeyword(name) or name.startswith("_"):
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name.startswith("_"):
         raise ValueError(f"{at}: a model cannot have a field or a class that is called {name}")
     return str(name)

@@ -136,6 +136,26 @@ def test_what_has_no_counterpart_is_named(schema: Any, said: str) -> None:
         as_models(json.loads(json.dumps(schema)), [])
 
 
+CALL = "__import__('os').abort()"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        record("A", **{f"x: int = {CALL}\n    y": "int"}),
+        record("A", **{"x\u2028y": "int"}),
+        {"type": "record", "name": f"A(BaseModel):\n    x = {CALL}\nclass B", "fields": []},
+        record("A", x={"type": "enum", "name": f"B(enum.Enum):\n    x = {CALL}\nclass C", "symbols": ["D"]}),
+        record("A", x=({"type": "enum", "name": "B", "symbols": ["C"]}, f"C\n{CALL}")),
+        record("A", x=({"type": "enum", "name": "B", "symbols": ["C"]}, f"__class__ and {CALL}")),
+    ],
+)
+def test_a_schema_puts_no_code_into_the_models(schema: Any) -> None:
+    """Its author would run it where the models are imported."""
+    with pytest.raises(ValueError, match="a model cannot have a field or a class that is called|has no counterpart"):
+        as_models(schema, [])
+
+
 def test_the_defaults_of_logical_types_are_taken_out_by_hand() -> None:
     """The schema of a model has none of them."""
     assert all("default" not in field or field["name"] not in ("at", "day", "token", "price")
