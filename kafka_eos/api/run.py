@@ -71,7 +71,7 @@ def run_with_view(program: Program, settings: Settings, engine: Engine | None, u
 
 
 class _StartMessage:
-    """An observer in front of the view: it prints what runs once the job's lock is held."""
+    """An observer in front of the view: it prints what starts once the job's lock is held."""
 
     def __init__(self, plan: Plan, settings: Settings, has_workers: bool, view: Observer) -> None:
         self._plan = plan
@@ -84,7 +84,7 @@ class _StartMessage:
             plan, settings = self._plan, self._settings
             workers = _workers(settings) if self._has_workers else ""
             print_message(
-                "running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoint_location(plan.name)}"
+                "starting ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoint_location(plan.name)}"
             )
             if brokers := _brokers(plan, settings):
                 print_message(f"connecting to Kafka at {', '.join(brokers)} …")

@@ -178,7 +178,7 @@ def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
         first = [run.stderr.readline() for _ in range(2)]
         run.kill()
 
-    assert re.match(rf"running {JOB} with {count} workers?{re.escape(why)}, checkpoints in ", first[0])
+    assert re.match(rf"starting {JOB} with {count} workers?{re.escape(why)}, checkpoints in ", first[0])
     assert first[1] == f"connecting to Kafka at {NOWHERE} …\n"
 
 
@@ -189,7 +189,7 @@ def test_a_start_that_the_jobs_lock_refuses_does_not_say_that_it_runs(home: Path
         code, _, shown = kafka_eos(home, "run", "app.py", "-b", NOWHERE)
 
     assert code != 0 and "JobLocked" in shown
-    assert f"running {JOB}" not in shown and "connecting" not in shown
+    assert f"starting {JOB}" not in shown and "connecting" not in shown
 
 
 def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
