@@ -55,8 +55,7 @@ class DeltaSink(LakeSink[T]):
         """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
         return f"{self._place.text.rstrip('/').rpartition('/')[2]}-table"
 
-    @property
-    def location(self) -> str:
+    def find_location(self, ctx: JobContext | None) -> str:
         """Return the table's directory, or its address in a bucket."""
         return self._place.text
 

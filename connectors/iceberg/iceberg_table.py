@@ -262,6 +262,16 @@ class IcebergTable:
             table = self.opened()
             return f"{table.metadata.table_uuid} at {table.location()}"
 
+    def find_data_location(self) -> str | None:
+        """Return the directory or the address of the data files; None if there is no table yet."""
+        with self.mapped(Retryable, "look into"):
+            try:
+                location = self.opened().location()
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+            path = places.local_path(location)
+            return f"{location.rstrip('/')}/{places.DATA}" if path is None else str(path / places.DATA)
+
     def notices(self) -> Sequence[str]:
         with self.mapped(Retryable, "look into"):
             return places.notices(self.opened().location())

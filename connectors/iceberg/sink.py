@@ -63,13 +63,18 @@ class IcebergSink(LakeSink[T]):
         from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
 
         self._catalog, self._name = catalog, table
+        self._catalog_table = opened = IcebergTable(catalog, table, properties)
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
-        super().__init__(IcebergTable(catalog, table, properties), scope, value, create, partition_by, key, delete)
+        super().__init__(opened, scope, value, create, partition_by, key, delete)
 
     @property
     def default_name(self) -> str:
         """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
         return f"{self._name.rpartition('.')[2]}-table"
+
+    def find_location(self, ctx: JobContext | None) -> str | None:
+        """Return where the table's data files are, which only the catalog knows; None before a start."""
+        return None if ctx is None else self._catalog_table.find_data_location()
 
     def list_datasets(self, ctx: JobContext) -> Sequence[Dataset]:
         """Return the table, in its catalog."""

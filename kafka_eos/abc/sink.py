@@ -86,11 +86,11 @@ class Sink(ABC, Generic[T]):
         """Return the sink's name in a pipeline where the user gives none: its topic or table. Default: None."""
         return None
 
-    @property
-    def location(self) -> str | None:
+    def find_location(self, ctx: JobContext | None) -> str | None:
         """Return the directory or the address in a bucket where it writes files; None, the default, if it writes none.
 
-        ``FileSource`` reads no files that its own pipeline writes.
+        ``FileSource`` reads no files that its own pipeline writes. ``ctx``: None before a start, when no server is
+        asked.
         """
         return None
 

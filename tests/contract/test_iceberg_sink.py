@@ -25,6 +25,7 @@ from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake.file_names import LakeCommittable, build_entry_name
 from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMetadata, LakeIncarnation
+from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.iceberg import IcebergSink, catalogs
 from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path, store_of
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -479,6 +480,22 @@ def test_what_cannot_be_is_said_with_what_to_do(lake: IcebergLake, given: Wrong,
         IcebergSink(
             given.table, catalog=given.catalog, properties=properties, create=given.create, value=given.value
         ).check(JOB)
+
+
+def test_a_source_of_the_tables_own_files_is_found_at_the_start_where_the_catalog_says_where_they_are(
+    lake: IcebergLake,
+) -> None:
+    made: IcebergSink[Any] = sink(lake, "shop.made", value=Basket, create=True)
+    other = sink(lake, value=Basket)
+    assert made.find_location(JOB) is None
+    made.check(JOB)
+    data = Path(lake.catalog().load_table("shop.made").location().removeprefix("file://")) / "data"
+    source = FileSource(str(data))
+
+    assert made.find_location(JOB) == str(data)
+    assert made.find_location(None) is None
+    assert "they would circulate forever" in str(source.find_feedback(made, refused=False, ctx=JOB))
+    assert source.find_feedback(other, refused=False, ctx=JOB) is None
 
 
 def test_a_catalog_that_is_locked_is_told_without_the_statement(lake: IcebergLake) -> None:

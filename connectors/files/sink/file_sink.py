@@ -87,8 +87,7 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
             self.__dict__.pop("layout", None)
             self.layout  # noqa: B018 - raises for values that the format cannot store
 
-    @property
-    def location(self) -> str:
+    def find_location(self, ctx: JobContext | None) -> str:
         """Return the directory or the address of the bucket, as ``explain`` shows it."""
         return self._place.text
 

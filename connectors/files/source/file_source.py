@@ -120,9 +120,10 @@ class FileSource(Source[T]):
 
     def find_feedback(self, sink: Sink[Any], *, refused: bool, ctx: JobContext | None) -> str | None:
         """Return why the pipeline would read the files that ``sink`` writes; None if it would not."""
-        if self._ended or sink.location is None or (self._allow_feedback and not refused):
+        if self._ended or (self._allow_feedback and not refused):
             return None
-        if not self._reads_files_of(Dataset.at(sink.location)):
+        location = sink.find_location(ctx)
+        if location is None or not self._reads_files_of(Dataset.at(location)):
             return None
         return (
             f"reads the files of {self._place.text}, to which the pipeline writes its rows: they would circulate "
