@@ -486,7 +486,7 @@ def test_a_source_of_the_tables_own_files_is_found_at_the_start_where_the_catalo
     lake: IcebergLake,
 ) -> None:
     made: IcebergSink[Any] = sink(lake, "shop.made", value=Basket, create=True)
-    other = sink(lake, value=Basket)
+    other: IcebergSink[Any] = sink(lake, value=Basket)
     assert made.find_location(JOB) is None
     made.check(JOB)
     data = Path(lake.catalog().load_table("shop.made").location().removeprefix("file://")) / "data"
@@ -525,7 +525,7 @@ def test_secrets_of_a_catalog_are_shown_nowhere() -> None:
         "uri": "postgresql://me:topsecret@host:5432/db?password=topsecret",
         "token": "topsecret",
     }
-    made = IcebergSink("shop.rows", catalog="prod", properties=properties)
+    made: IcebergSink[Any] = IcebergSink("shop.rows", catalog="prod", properties=properties)
 
     shown = f"{made!r} {made.describe()} {made.scope(JOB)}"
 
