@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kafka_eos._util.printable_text import printable
 from kafka_eos.abc.codec import SchemaComparison
 from kafka_eos.abc.sink import Sink
 from kafka_eos.abc.source import Source
@@ -59,7 +60,7 @@ def check(
     for place, found in _compare_schemas(app, from_, bootstrap_servers, checkpoint_dir):
         echo(f"{_result(found):<12}  {place}: {found.counterpart}")
         for line in found.problems:
-            echo(f"              {line}")
+            echo(f"              {printable(line)}")
         wrong |= bool(found.problems)
     raise typer.Exit(1 if wrong else 0)
 
@@ -79,7 +80,7 @@ def diff(
         if found.differences:
             echo(f"{place}: {found.counterpart}")
             for line in found.differences:
-                echo(f"  {line}")
+                echo(f"  {printable(line)}")
         differs |= bool(found.differences)
     raise typer.Exit(1 if differs else 0)
 

@@ -15,6 +15,7 @@ import msgspec
 import typer
 from rich.table import Table
 
+from kafka_eos._util.printable_text import printable_json
 from kafka_eos.cli.options import resolve_job
 from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.core.errors import ConfigError, KafkaEosError
@@ -97,7 +98,8 @@ def read(
         return
     with _target(output) as target:
         for found in _rows(snapshot, operator, state, key, namespace):
-            target.write(msgspec.json.encode({"key": found[0], "value": found[1]}, enc_hook=str) + b"\n")
+            line = msgspec.json.encode({"key": found[0], "value": found[1]}, enc_hook=str).decode()
+            target.write(f"{printable_json(line)}\n".encode())
 
 
 def _run(file: Path) -> None:

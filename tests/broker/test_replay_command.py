@@ -128,6 +128,12 @@ def test_from_a_wrong_output_to_a_failing_test(tmp_path: Path, topic: Callable[.
     with pytest.raises(AssertionError):
         _run_test(of_ann)
 
+    # a key with a line that looks like one of the view
+    job.process(_order("eve\nepoch 9 of job x", 1))
+    shown = CliRunner().invoke(app, ["replay", str(job.app), *job.options()]).output
+    assert "\n  epoch 9 of job x" in shown
+    assert "\nepoch 9" not in shown
+
 
 def test_the_record_that_stopped_the_job_is_a_failing_test(
     tmp_path: Path, topic: Callable[..., str], bootstrap: str

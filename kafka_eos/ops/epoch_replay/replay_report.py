@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kafka_eos._util.printable_text import as_message
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.ops.epoch_replay.job_replay import JobReplay
 from kafka_eos.plan import SinkNode, SourceNode
@@ -139,7 +140,10 @@ class ReplayView:
     # ------------------------------------------------------------ text
 
     def lines(self) -> Iterator[str]:
-        """Yield the view as text."""
+        """Yield the view as text. Lines within a key or a reason are indented: none looks like one of the view."""
+        return map(as_message, self._lines())
+
+    def _lines(self) -> Iterator[str]:
         replay = self.replay
         when = "not decided" if replay.entry is None else f"decided {_format_time(replay.input.decided_at)}"
         yield (

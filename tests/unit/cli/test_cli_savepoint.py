@@ -28,6 +28,7 @@ from kafka_eos.coordination.job_requests import (
     TakeSavepoint,
 )
 from kafka_eos.core.errors import ConfigError, Fatal, JobLocked
+from kafka_eos.savepoints import SavepointBuilder
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
 from tests.commands import run_command
@@ -270,6 +271,19 @@ def test_state_is_written_to_a_file(home: Path) -> None:
     assert len(table) == 20
     code, _, shown = kafka_eos(home, *of_total, "--output", "total.jsonl")
     assert code == 2 and "total.jsonl exists already" in shown
+
+
+def test_state_that_is_read_changes_no_terminal(home: Path) -> None:
+    """A key is a record's: \x9b begins a control sequence, as an escape character does."""
+    key = "\x9b31m\x7f\u2028\u202e"
+    with SavepointBuilder.new("orders") as builder:
+        builder.bootstrap("total", "notes", [(key, "x")], value=str, kind="list")
+        builder.write(home / "savepoint")
+
+    _, out, _ = kafka_eos(home, "state", "read", "savepoint", "--operator", "total")
+
+    assert out.removesuffix("\n").isprintable()
+    assert json.loads(out) == {"key": [key, 0], "value": "x"}
 
 
 @pytest.mark.parametrize(
