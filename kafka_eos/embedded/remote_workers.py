@@ -26,7 +26,13 @@ from kafka_eos.runtime.epoch_reports import RestorePoint
 from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
 from kafka_eos.runtime.worker.control_channel import TcpChannel
-from kafka_eos.runtime.worker.control_messages import ControlMessage, ReportStacks, SessionReady, StacksReported
+from kafka_eos.runtime.worker.control_messages import (
+    AcknowledgeCheckpoint,
+    ControlMessage,
+    ReportStacks,
+    SessionReady,
+    StacksReported,
+)
 from kafka_eos.runtime.worker.tcp_connections import WorkerHello
 from kafka_eos.runtime.worker.worker_ticket import WorkerTicket
 
@@ -41,11 +47,15 @@ _hello = msgspec.msgpack.Decoder(WorkerHello)
 class RemoteWorker(WorkerHandle):
     """A launched worker, which connects later, and once."""
 
-    def __init__(self, number: int, subtask: int, task: WorkerTask, pool: RemotePool) -> None:
+    def __init__(self, number: int, subtask: int, task: WorkerTask, is_successor: bool, pool: RemotePool) -> None:
+        """``is_successor``: whether it prefers the machine of the worker that it replaces."""
         super().__init__(number, subtask)
         self.task = task
+        self.is_successor = is_successor
         self.was_ready = False
         """Whether it has opened the state of its subtask, which its machine has since."""
+        self.has_acknowledged = False
+        """Whether it has acknowledged a checkpoint."""
         self.was_given_up = False
         """Whether it was ended from here: then it is unknown how its machine is."""
         self._events = pool.events
@@ -144,6 +154,7 @@ class RemoteWorker(WorkerHandle):
                     self._stacks.put(message.stacks)
                 else:
                     self.was_ready = self.was_ready or isinstance(message, SessionReady)
+                    self.has_acknowledged = self.has_acknowledged or isinstance(message, AcknowledgeCheckpoint)
                     self._events.put(WorkerMessage(message, self.number))
         except (OSError, msgspec.DecodeError) as error:
             how = f"lost its connection: {error}"
@@ -190,8 +201,11 @@ class RemotePool(WorkerPool):
         self._listener = TcpListener(host, ports, tls, self._find_secret, self._accept)
 
     @abstractmethod
-    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
-        """Launch a worker. When its task ends, ``on_task_ended`` is called with the ticket's number."""
+    def launch(self, subtask: int, ticket: WorkerTicket, replaced: WorkerTask | None) -> WorkerTask:
+        """Launch a worker. When its task ends, ``on_task_ended`` is called with the ticket's number.
+
+        ``replaced``: the task whose machine has the state; None if any machine is as good.
+        """
 
     @property
     def workers(self) -> Sequence[RemoteWorker]:
@@ -251,9 +265,21 @@ class RemotePool(WorkerPool):
     def _start(self, subtask: int) -> None:
         port = self._listener.address.port
         ticket = WorkerTicket(next(self._numbers), self._advertised, port, self._credentials)
+        replaced = self._find_replaced(subtask)
         with self._launching:  # it may connect before ``launch`` returns
-            task = self.launch(subtask, ticket)
-            self._workers[subtask] = RemoteWorker(ticket.number, subtask, task, self)
+            task = self.launch(subtask, ticket, replaced)
+            self._workers[subtask] = RemoteWorker(ticket.number, subtask, task, replaced is not None, self)
+
+    def _find_replaced(self, subtask: int) -> WorkerTask | None:
+        """Return the task of the worker that is replaced; None if any machine is as good as its machine.
+
+        A worker that did not respond, or that never opened its state, may have been ended by its machine. So may a
+        second one there that ended before it acknowledged a checkpoint.
+        """
+        worker = self._workers.get(subtask)
+        if worker is None or worker.was_given_up or not worker.was_ready:
+            return None
+        return worker.task if worker.has_acknowledged or not worker.is_successor else None
 
     def on_task_ended(self, number: int) -> None:
         """Handle that the task of a worker has ended by itself."""

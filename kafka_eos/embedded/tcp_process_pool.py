@@ -15,7 +15,7 @@ import msgspec
 from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
-from kafka_eos.embedded.launched_worker import ChildProcess
+from kafka_eos.embedded.launched_worker import ChildProcess, WorkerTask
 from kafka_eos.embedded.remote_workers import RemotePool
 from kafka_eos.embedded.worker_process import allow_open_files, remove_local_state
 from kafka_eos.plan import Plan
@@ -40,7 +40,7 @@ class TcpProcessPool(RemotePool):
         allow_open_files(self._settings.parallelism)
         super().start_workers()
 
-    def launch(self, subtask: int, ticket: WorkerTicket) -> ChildProcess:
+    def launch(self, subtask: int, ticket: WorkerTicket, replaced: WorkerTask | None) -> ChildProcess:
         file = open_memory_file(msgspec.json.encode(ticket))
         try:
             process = ChildProcess(self._app, subtask, self._config, "tcp", file)

@@ -192,7 +192,7 @@ class SparkPool(RemotePool):
         if (conf.get("spark.decommission.enabled") or "").lower() == "true":
             threading.Thread(target=self._watch_executors, daemon=True, name="decommissions").start()
 
-    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
+    def launch(self, subtask: int, ticket: WorkerTicket, replaced: WorkerTask | None) -> WorkerTask:
         ticket = msgspec.structs.replace(ticket, listen_ports=self._worker_ports)
         order = WorkerOrder(self._code, self._app.pipeline, self._archive, subtask, self._config, ticket)
         since = f" after term {self._term}" if self._term else ""
@@ -202,20 +202,10 @@ class SparkPool(RemotePool):
             f"{self._job}: worker {ticket.number}, launched as subtask {subtask}{since}",
             WorkerFunction(order),
             lambda ends_run: self._on_job_ended(ticket.number, ends_run),
-            self._find_replaced(subtask),
+            replaced if isinstance(replaced, WorkerJob) and not self._is_local else None,
             lambda: self._find_patience(subtask),
         )
         return self._jobs[ticket.number]
-
-    def _find_replaced(self, subtask: int) -> WorkerJob | None:
-        """Return the job of the worker that is replaced by a new one; None if any host is as good as its host.
-
-        A worker that did not respond, or that never opened its state, may have been ended by its host.
-        """
-        worker = self._workers.get(subtask)
-        if self._is_local or worker is None or worker.was_given_up or not worker.was_ready:
-            return None
-        return worker.task if isinstance(worker.task, WorkerJob) else None
 
     def _find_patience(self, subtask: int) -> float:
         """Return for how many seconds the host that has the state of a subtask may have no executor."""

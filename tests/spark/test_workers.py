@@ -291,6 +291,7 @@ def test_a_worker_that_ended_is_replaced_on_its_machine_although_another_one_is_
         run = Run(job, spark.address, "-p", "2", "--checkpoint-interval", "100ms", cores=3)
         for kills in range(5):
             run.until("running", kills + 1)
+            run.until("committed", run.status["counts"].get("committed", 0) + 1)
             worker = run.status["last"]["running"]["workers"][0]
             machines.append(next(number for number in range(3) if worker in spark.processes(number)))
             os.kill(worker, signal.SIGKILL)

@@ -15,6 +15,7 @@ import pytest
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import RecordCounts
 from kafka_eos.embedded import remote_workers
 from kafka_eos.embedded.launched_worker import WorkerTask
 from kafka_eos.embedded.remote_workers import RemotePool
@@ -25,6 +26,8 @@ from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.transport.tcp_sockets import TcpAddress
 from kafka_eos.runtime.worker.control_channel import TcpChannel
 from kafka_eos.runtime.worker.control_messages import (
+    AcknowledgeCheckpoint,
+    ControlMessage,
     EndSession,
     ReportStacks,
     SessionReady,
@@ -40,8 +43,8 @@ from tests.wires import dial_in
 class Place(WorkerTask):
     """Where a worker runs that the test plays."""
 
-    def __init__(self, subtask: int, ticket: WorkerTicket) -> None:
-        self.subtask, self.ticket = subtask, ticket
+    def __init__(self, subtask: int, ticket: WorkerTicket, replaced: WorkerTask | None) -> None:
+        self.subtask, self.ticket, self.replaced = subtask, ticket, replaced
         self.lives, self.kills, self.end = True, 0, ""
         self.dialed: list[TcpConnections] = []
         self.local_state: tuple[int, ...] = ()
@@ -73,12 +76,26 @@ class PlayedPool(RemotePool):
         self.places: list[Place] = []
         self.start_workers()
 
-    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
-        self.places.append(Place(subtask, ticket))
+    def launch(self, subtask: int, ticket: WorkerTicket, replaced: WorkerTask | None) -> WorkerTask:
+        self.places.append(Place(subtask, ticket, replaced))
         return self.places[-1]
 
     def drop_local_state(self) -> None:
         pass
+
+    def lose(self, subtask: int, *last: ControlMessage) -> Place:
+        """A worker connects, sends its last messages, and ends by itself. Return the place of its successor."""
+        place = next(each for each in self.places if each.ticket.number == self._workers[subtask].number)
+        theirs = place.dials()
+        for message in last:
+            theirs.send(message)
+        heard = [type(self.hear()) for _ in range(1 + len(last))]
+        assert sorted(heard, key=str) == [WorkerConnected, *[WorkerMessage] * len(last)]
+        place.lives, place.end = False, "was killed"
+        self.on_task_ended(place.ticket.number)
+        assert isinstance(self.hear(), WorkerExited)
+        self.start_workers()
+        return self.places[-1]
 
     def hear(self) -> Any:
         return self.events.get(timeout=PATIENCE)
@@ -192,6 +209,30 @@ def test_a_worker_sends_its_stacks_or_is_said_not_to_respond(pool: PlayedPool, m
     assert f"worker {pool.workers[1].pid} did not respond" in pool.workers[1].stacks()
     pool.workers[2].kill()
     assert "did not respond" in pool.workers[2].stacks()
+
+
+# ---------------------------------------------------------------- workers that are replaced
+
+
+def test_a_machine_that_ends_two_workers_before_a_checkpoint_is_not_preferred_for_ever(pool: PlayedPool) -> None:
+    ready = SessionReady(session=4)
+    done = AcknowledgeCheckpoint(
+        session=4, epoch=EpochId(Epoch(1), Term(4)), positions={}, states=(), sealed=(), in_flight=(),
+        tally=RecordCounts(), watermarks={}, blocked_ms=0.0, aligning_ms=0.0, timers={}, has_overdue_request=False,
+        spans=(),
+    )  # fmt: skip
+    first = pool.places[0]
+    assert first.replaced is None
+
+    second = pool.lose(0, ready)
+    assert second.replaced is first, "its machine has the state"
+    third = pool.lose(0, ready, done)
+    assert third.replaced is second, "its machine has run a worker"
+    fourth = pool.lose(0, ready)
+    assert fourth.replaced is None, "the machine of the last two may be the cause"
+    fifth = pool.lose(0, ready)
+    assert fifth.replaced is fourth
+    assert pool.lose(0).replaced is None, "it has not opened its state"
 
 
 # ---------------------------------------------------------------- workers that are left out
