@@ -173,16 +173,23 @@ def test_of_several_jobs_that_wrote_a_topic_one_is_judged(pair: Pair, spark: Any
 
 
 @pytest.mark.campaign
-def test_two_jobs_that_count_alike_are_no_rivals(pair: Pair, topic: Callable[..., str], spark: Any) -> None:
+def test_two_jobs_that_count_alike_are_no_rivals_and_one_has_no_output_in_place_of_the_other(
+    pair: Pair, topic: Callable[..., str], spark: Any
+) -> None:
     """Each with a topic of its own; an epoch of one of them that is visible in one topic only is a finding."""
     second = topic(partitions=2)
     pair.job.write(pair.output, pair.outs)
     pair.job.write(second, of_another_job(pair.outs[:-1]))
     question = pair.question(id="provenance", outputs=(pair.output, second))
-    clean = audit_topics(question, spark=spark)
+    both = audit_topics(question, spark=spark)
+    one = audit_topics(replace(question, jobs=("other",)), spark=spark)
+    clean = audit_topics(replace(question, inputs=()), spark=spark)
     pair.job.write(second, pair.outs[-1:], commit=False)
-    half = audit_topics(question, spark=spark)
+    half = audit_topics(replace(question, inputs=()), spark=spark)
 
+    assert Conclusion.INCONCLUSIVE is both.conclusion, both.headline
+    assert f"jobs other, {pair.job.name} wrote to {', '.join(sorted((pair.output, second)))}" in both.headline
+    assert {Check.LOST: 1} == found(one), one.findings
     assert (Conclusion.PASS, {}) == (clean.conclusion, found(clean)), clean.findings
     assert {Check.COMMITTED_HIDDEN: 1} == found(half), half.findings
 

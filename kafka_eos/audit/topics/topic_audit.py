@@ -415,15 +415,18 @@ def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tall
 
 
 def _several_jobs(question: TopicAuditOptions, scan: TopicScan) -> list[str]:
-    """Return a reason if a topic has outputs of several jobs: each may have made outputs from the same records."""
+    """Return a reason if outputs that are compared together are of several jobs: each may have made outputs from the
+    same records. An input is compared with the outputs in all topics.
+    """
     if not question.by_provenance or question.jobs:
         return []
     jobs: dict[str, set[str]] = {}
     for topic, attempt in scan.attempts:
         jobs.setdefault(topic, set()).add(attempt.partition(".")[0])
+    together = {", ".join(sorted(jobs)): set().union(*jobs.values())} if question.inputs else jobs
     return [
-        f"jobs {', '.join(sorted(some))} wrote to {topic}: name one of them with --job (if renamed, by all its names)"
-        for topic, some in jobs.items()
+        f"jobs {', '.join(sorted(some))} wrote to {where}: name one of them with --job (if renamed, by all its names)"
+        for where, some in together.items()
         if len(some) > 1
     ]
 
