@@ -95,14 +95,13 @@ def always_open(bootstrap: str, topic: str) -> Iterator[None]:
         writing.result(PATIENCE)
 
 
-def test_each_of_two_jobs_is_judged_while_a_third_one_writes_their_topic(jobs: Jobs, spark: Any) -> None:
+def test_one_of_two_jobs_is_judged_while_a_third_one_writes_their_topic(jobs: Jobs, spark: Any) -> None:
     with always_open(jobs.a.bootstrap, jobs.output):
-        verdicts = [job.audit(spark) for job in (jobs.a, jobs.b)]
+        verdict = jobs.a.audit(spark)
 
-    for verdict, other in zip(verdicts, (jobs.b, jobs.a), strict=True):
-        assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
-        assert (FED, MADE) == (verdict.facts.inputs, verdict.facts.outputs)
-        assert f"records of other jobs in {jobs.output} not judged ({other.name}, third)" in verdict.headline
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert (FED, MADE) == (verdict.facts.inputs, verdict.facts.outputs)
+    assert f"records of other jobs in {jobs.output} not judged ({jobs.b.name}, third)" in verdict.headline
 
 
 def test_what_is_wrong_with_the_outputs_of_one_job_is_no_finding_of_the_other(
