@@ -58,6 +58,8 @@ class Limits:
     """Bytes of text and binary values. Data behind a database's savepoint is at most this plus one batch."""
 
     # Kafka
+    decoded_bytes: int = _limit(8 << 20, 1000)
+    """Bytes of values in a batch, which has at least one record: a decoded value may take fifty times its bytes."""
     log_fetch_bytes: int = _limit(8 << 20, 100)
     """A broker returns at least one batch of records."""
     spare_producers: int = _limit(8, 1)

@@ -7,9 +7,10 @@ advances past the control records at the end of a partition when librdkafka repo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 from kafka_eos.abc.source import Reader, total_lag
@@ -39,6 +40,7 @@ from kafka_eos.connectors.kafka.source.record_fetchers import FetchFailure, Plac
 from kafka_eos.core.errors import InputLost, KafkaEosError, LossCause, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
@@ -166,7 +168,7 @@ class KafkaReader(Reader[T]):
         if records is None:
             self._fetch(max_records, timeout)
             records = self._next_of_one_topic(max_records)
-        batch = None if records is None else self._decoded(records)
+        batch = None if records is None else self._decoded(self._keep_first(records, _count_decoded(records.values())))
         # Only now: if rejecting a record raises, no position may have advanced.
         self._settle()
         return batch
@@ -194,6 +196,13 @@ class KafkaReader(Reader[T]):
                 return records.take(free)
         return None
 
+    def _keep_first(self, records: FetchedRecords, count: int) -> FetchedRecords:
+        """Return the first records; the others stay buffered."""
+        if count == len(records):
+            return records
+        self._fetched.insert(0, records.take(range(count, len(records))))
+        return records.take(range(count))
+
     def _decoded(self, records: FetchedRecords) -> Batch[T] | None:
         batch: Batch[T]
         try:
@@ -201,9 +210,7 @@ class KafkaReader(Reader[T]):
         except BaseException:
             self._fetched.insert(0, records)
             raise
-        if count < len(records):
-            self._fetched.insert(0, records.take(range(count, len(records))))
-            records = records.take(range(count))
+        records = self._keep_first(records, count)
         if left_out:
             self._left_out(left_out)
         # The dict keeps the last offset of each partition: records of one partition arrive in order.
@@ -375,6 +382,15 @@ class KafkaReader(Reader[T]):
 
     def close(self) -> None:
         self._client.fetcher.close()
+
+
+def _count_decoded(values: Sequence[bytes | None]) -> int:
+    """Return how many of the first values are decoded at once, by their bytes."""
+    most = LIMITS.decoded_bytes
+    if sum(map(len, filter(None, values))) <= most:
+        return len(values)
+    ends = accumulate(len(value or b"") for value in values)
+    return max(1, sum(1 for _ in takewhile(most.__ge__, ends)))
 
 
 def _place(split: SplitId) -> Place:

@@ -168,6 +168,21 @@ def test_records_that_take_long_are_batches_of_their_own(
     assert refused == [2]
 
 
+@pytest.mark.limits(decoded_bytes=4)
+def test_a_batch_ends_before_its_values_have_too_many_bytes(log: Log, opened: Opened) -> None:
+    """A decoded value may take fifty times its bytes."""
+    log.append(0, b"1", b"22", b"333", b"4444444", b"55", b"66")
+    reader = opened({0: 0})
+    fetched_all(log)
+
+    found = []
+    for number in (2, 3, 4, 6):
+        batch = reader.poll(100, 0)
+        found.append(batch and batch.values)
+        assert at(reader) == {0: number}
+    assert found == [[1, 22], [333], [4444444], [55, 66]]
+
+
 def test_who_waits_is_given_what_comes_meanwhile(log: Log, opened: Opened) -> None:
     reader = opened({0: 0})
     fetched_all(log)
