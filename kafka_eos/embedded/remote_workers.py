@@ -274,10 +274,11 @@ class RemotePool(WorkerPool):
         """Return the task of the worker that is replaced; None if any machine is as good as its machine.
 
         A worker that did not respond, or that never opened its state, may have been ended by its machine. So may a
-        second one there that ended before it acknowledged a checkpoint.
+        second one there that ended before it acknowledged a checkpoint. A machine that is to be shut down is not
+        awaited.
         """
         worker = self._workers.get(subtask)
-        if worker is None or worker.was_given_up or not worker.was_ready:
+        if worker is None or worker.was_given_up or not worker.was_ready or worker.number in self._leaving:
             return None
         return worker.task if worker.has_acknowledged or not worker.is_successor else None
 

@@ -214,7 +214,7 @@ def test_a_worker_sends_its_stacks_or_is_said_not_to_respond(pool: PlayedPool, m
 # ---------------------------------------------------------------- workers that are replaced
 
 
-def test_a_machine_that_ends_two_workers_before_a_checkpoint_is_not_preferred_for_ever(pool: PlayedPool) -> None:
+def test_a_machine_is_preferred_for_its_state_unless_it_may_be_the_cause_or_is_shut_down(pool: PlayedPool) -> None:
     ready = SessionReady(session=4)
     done = AcknowledgeCheckpoint(
         session=4, epoch=EpochId(Epoch(1), Term(4)), positions={}, states=(), sealed=(), in_flight=(),
@@ -232,7 +232,10 @@ def test_a_machine_that_ends_two_workers_before_a_checkpoint_is_not_preferred_fo
     assert fourth.replaced is None, "the machine of the last two may be the cause"
     fifth = pool.lose(0, ready)
     assert fifth.replaced is fourth
-    assert pool.lose(0).replaced is None, "it has not opened its state"
+    sixth = pool.lose(0)
+    assert sixth.replaced is None, "it has not opened its state"
+    pool.on_leaving(sixth.ticket.number)
+    assert pool.lose(0, ready, done).replaced is None, "its machine is to be shut down"
 
 
 # ---------------------------------------------------------------- workers that are left out
