@@ -30,7 +30,7 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors._shared.plain_rows import build_converter
 from kafka_eos.connectors.files import FileSink, FileSource
-from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, InputLost, PoisonRecord
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
@@ -514,6 +514,46 @@ def test_a_link_that_takes_the_place_of_a_found_file_is_not_followed(
 
     monkeypatch.setattr("os.fstat", fstat)
     with pytest.raises(ConfigError, match="is a link of user 12345 to a file of user"):
+        read(reader)
+
+
+@pytest.mark.parametrize("by", ["path", "relative", "directory"])
+def test_a_link_of_another_user_behind_one_of_the_job_is_not_followed(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns the linked file may put a link to another one in its place, or in that of its directory."""
+    for name in ("drop", "partner", "secret"):
+        (tmp_path / name).mkdir()
+    lines(tmp_path / "secret/a.jsonl", ORDERS)
+    outbox = tmp_path / "partner/outbox"
+    if by == "directory":
+        outbox.symlink_to(tmp_path / "secret")
+    else:
+        outbox.mkdir()
+        (outbox / "a.jsonl").symlink_to(tmp_path / "secret/a.jsonl" if by == "path" else "../../secret/a.jsonl")
+    (tmp_path / "drop/a.jsonl").symlink_to(outbox / "a.jsonl")
+    source = FileSource(tmp_path / "drop", value=Order)
+    assert read(opened(source)) == ORDERS
+
+    def fstat(descriptor: int) -> os.stat_result:
+        found = [*os.stat(descriptor)]
+        if stat.S_ISLNK(found[stat.ST_MODE]) and "secret" in os.readlink("", dir_fd=descriptor):
+            found[stat.ST_UID] = 12_345
+        return os.stat_result(found)
+
+    monkeypatch.setattr("os.fstat", fstat)
+    with pytest.raises(ConfigError, match=r"partner/outbox.* is a link of user 12345 to a file of user"):
+        read(opened(source))
+
+
+def test_links_that_became_a_loop_are_an_error_of_the_system(tmp_path: Path) -> None:
+    lines(tmp_path / "b.jsonl", ORDERS)
+    (tmp_path / "a.txt").symlink_to("b.jsonl")
+    reader = opened(FileSource(tmp_path, value=Order))
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "b.jsonl").symlink_to("a.txt")
+
+    with pytest.raises(EnvironmentFailed, match="Too many levels of symbolic links"):
         read(reader)
 
 

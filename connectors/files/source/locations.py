@@ -7,6 +7,7 @@ OSError if the state is unknown, FileNotFoundError if the file does not exist.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -26,6 +27,8 @@ Reads: TypeAlias = Callable[[str], bool]
 _HIDDEN = (".", "_")
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags of an open that never waits: a pipe that replaced a file has no end."""
+_MOST_LINKS = 40
+"""Links on the way to a file that are followed, as many as Linux follows."""
 _SECOND = 10**9
 _ROOT = 0
 
@@ -121,22 +124,29 @@ class SourceDirectory:
             yield path
 
     def _open(self, name: str, held: ExitStack) -> int:
-        """Open a file and return its descriptor. A link of another user is not followed.
+        """Open a file and return its descriptor. A link of another user is not followed, also not behind other links.
 
         Each name is looked up once, so a link cannot be replaced between the check and the opening.
         """
         at = _keep(os.open(self._path, _OPEN), held)
-        path = self._path
-        for part in name.split("/"):
-            path /= part
-            entry = _keep(os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at), held)
+        names, links = [*reversed(name.split("/"))], list[tuple[Path, os.stat_result]]()
+        while names:
+            entry = _keep(os.open(names.pop(), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at), held)
             state = os.fstat(entry)
-            if stat.S_ISLNK(state.st_mode):
-                at = _keep(os.open(os.readlink("", dir_fd=entry), _OPEN, dir_fd=at), held)
-                self._expect_trusted(path, state, os.fstat(at))
-            else:
-                at = _keep(os.open(f"/proc/self/fd/{entry}", _OPEN), held)
-        return at
+            if not stat.S_ISLNK(state.st_mode):
+                at = entry
+                continue
+            target = os.readlink("", dir_fd=entry)
+            links.append((Path(os.readlink(f"/proc/self/fd/{entry}")), state))
+            if len(links) > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self._path / name))
+            if target.startswith("/"):
+                at = _keep(os.open("/", os.O_PATH | os.O_CLOEXEC), held)
+            names += [part for part in reversed(target.split("/")) if part]
+        file = _keep(os.open(f"/proc/self/fd/{at}", _OPEN), held)
+        for path, link in links:
+            self._expect_trusted(path, link, os.fstat(file))
+        return file
 
 
 def _keep(descriptor: int, held: ExitStack) -> int:

@@ -55,7 +55,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/source/avro_rows.py _SYNC _CHECKSUM
         connectors/files/source/bounded_reads.py _LEAST
         connectors/files/formats/csv_format.py _LARGEST
-        connectors/files/source/locations.py _SECOND
+        connectors/files/source/locations.py _MOST_LINKS _SECOND
         connectors/files/file_names.py _LONGEST
         connectors/files/source/parquet_levels.py _LENGTH
         connectors/files/source/parquet_pages.py _DICTIONARY _UNPACKED _PACKED _OF_DATA _OF_DATA_2 _OF_LEVELS _RUNS
