@@ -247,15 +247,17 @@ class _CrashTest:
     def _run_step_faults(self) -> None:
         """Wait for each failpoint to kill its process, and for the recovery.
 
-        A failpoint that acted is known by its number: the next one may have acted before this one was seen.
+        A failpoint that acted is known by its number: the next one may have acted before this one was seen. Sessions
+        are counted before the wait, because the one that follows the kill may have begun before the kill was seen.
         """
         number = 0
         for fault in self._faults.step_faults:
             self._watcher.step(f"waiting for the {fault.victim.value} to reach {fault.point}")
+            sessions = len(self._diary.sessions)
             if not self._await_step(fault, number):
                 self._leave_out(fault, number)
                 continue
-            pid, sessions = self._job.fired[number], len(self._diary.sessions)
+            pid = self._job.fired[number]
             number += 1
             is_leader = pid == self._job.pid
             victim = self._faults.profile.leader if is_leader else Victim.WORKER
