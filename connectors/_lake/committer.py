@@ -89,8 +89,9 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         ]
         outcome = self._retry_conflicts(lambda: self._commit_once(permit.epoch, incarnation, staged_files, files))
         self._committed = permit.epoch
-        self._forget([staged_file.part for staged_file in staged_files])
-        if any(staged_file.key for staged_file in staged_files):
+        replacing = [staged_file for staged_file in staged_files if staged_file.key]
+        self._forget([staged_file.part for staged_file in staged_files], [each.file for each in replacing])
+        if replacing:
             # No process can commit another attempt at this epoch any more.
             mine = (incarnation, permit.epoch)
             self._end(lambda part: names.is_made_by_commit(part) and (_incarnation(part), part.epoch) == mine)
@@ -159,9 +160,11 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         except Fenced as error:
             raise CommitConflict from error
 
-    def _forget(self, parts: Sequence[PartId]) -> None:
-        """Delete the staging entries of files that are committed, or whose rows a commit has read."""
+    def _forget(self, parts: Sequence[PartId], read: Sequence[str] = ()) -> None:
+        """Delete the files whose rows a commit has read, then the staging entries of these and of committed files."""
         with map_errors(Retryable, f"remove what is staged for {self._table.display_name}"):
+            for name in read:
+                self._store.delete(name)
             for part in parts:
                 self._store.delete(names.build_entry_name(part))
 
@@ -210,14 +213,14 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
                 if names.data(part) not in referred:
                     gone.append(self._there(part))
                     self._store.delete(names.data(part))
+                    self._store.delete(names.replacing_rows(part))
                 self._store.delete(names.build_entry_name(part))
             return gone
 
     def _there(self, part: PartId) -> str:
-        """Return the name of the file with its rows: the staging entry if they replace others, or if no data file
-        exists."""
-        data = names.data(part)
-        return names.build_entry_name(part) if self._store.size(data) is None else data
+        """Return the name of the file with its rows; that of the staging entry if there is no such file yet."""
+        possible = names.data(part), names.replacing_rows(part)
+        return next((name for name in possible if self._store.size(name) is not None), names.build_entry_name(part))
 
     def _noted(self, whose: Callable[[PartId], bool]) -> dict[PartId, float]:
         parsed = ((names.noted(name), since) for name, since in self._store.notes().items())

@@ -4,6 +4,8 @@
         a data file, below the table's root
     _kafka_eos/.staged.<incarnation>.<term>.<epoch>.<subtask>.<operator>[~<number>]
         its staging entry, empty: not committed
+    _kafka_eos/.rows.<incarnation>.<term>.<epoch>.<subtask>.<operator>[~<number>]
+        rows that replace rows of the same key, with a staging entry: no commit ever names such a file
     _kafka_eos/.incarnation.<incarnation>
         the registration of an incarnation
     _kafka_eos/.check.<job>.<term>.<process>
@@ -11,12 +13,11 @@
 
 ``<incarnation>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no registration.
 A data file keeps its name from the beginning, and no other attempt, term or incarnation uses it. Its staging entry is
-created before it and deleted after its commit, or after the file itself. So staged files are found by listing the
-entries, however many files a table has.
+created before it and deleted after its commit, or after the file itself; so is that of a file with rows that replace
+others. So staged files are found by listing the entries, however many files a table has.
 
-Rows that replace rows of the same key are staged in the entry itself: no commit ever names such a file. The commit
-writes data files with the merged rows. Their ``<operator>`` is ``_`` and 32 random hex digits, so every attempt at a
-commit has its own names.
+The commit of rows that replace others writes data files with the merged rows. Their ``<operator>`` is ``_`` and 32
+random hex digits, so every attempt at a commit has its own names.
 """
 
 from __future__ import annotations
@@ -49,8 +50,13 @@ def data(part: PartId) -> str:
 
 
 def build_entry_name(part: PartId) -> str:
-    """Return the name of a data file's staging entry."""
+    """Return the name of the staging entry of a data file, or of a file with rows that replace others."""
     return f"{CONTROL}/{part.staged}"
+
+
+def replacing_rows(part: PartId) -> str:
+    """Return the name of a file with rows that replace others."""
+    return f"{CONTROL}/.rows{part.staged.removeprefix(f'.{PartState.STAGED.value}')}"
 
 
 def made_by_commit(job: str, identity: JobIdentity | None, epoch: EpochId) -> Callable[[int], PartId]:
@@ -114,7 +120,7 @@ class LakeCommittable(Struct, frozen=True):
     @property
     def file(self) -> str:
         """Return the name of the file in which its rows are staged."""
-        return build_entry_name(self.part) if self.key else data(self.part)
+        return replacing_rows(self.part) if self.key else data(self.part)
 
     @property
     def partition(self) -> dict[str, str | None]:

@@ -1,8 +1,8 @@
-"""Staging of a writer's data files: first an empty staging entry, then the data file. No commit names the file yet.
+"""Staging of a writer's files: first an empty staging entry, then the file. No commit names the file yet.
 
-Rows with a key are stored in the entry itself.
-Rule: ``prepare`` checks the entry after the data file is durable, and an abort deletes the data file before its entry.
-So either the abort finds the file, or the writer finds that it was fenced.
+A file has rows to append, or rows that replace those of the same key.
+Rule: ``prepare`` checks the entry after the file is durable, and an abort deletes the file before its entry. So either
+the abort finds the file, or the writer finds that it was fenced.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ class LakeStaging:
         self._key = key
 
     def open(self, part: PartId, place: str, extension: str, announced: bool) -> StagedPart:
-        if self._key:
-            return StagedPart(part, place, self._store.begin(names.build_entry_name(part)))
         self._store.create(names.build_entry_name(part))
-        return StagedPart(part, place, self._store.begin(names.data(part)))
+        return StagedPart(part, place, self._store.begin(self._name(part)))
 
     def prepare(self, files: Sequence[StagedPart]) -> list[dict[str, Json]]:
         there = self._store.notes()
         for file in files:
             if file.part.staged not in there:
-                self._store.delete(names.data(file.part))
+                self._store.delete(self._name(file.part))
                 raise Fenced(
                     f"{names.build_entry_name(file.part)} in {self.where} does not exist: a newer term of "
                     f"job {file.part.job!r} removed it"
                 )
         table, schema = self._fit.table, self._fit.fingerprint
         return [LakeCommittable(file.part, file.size, table, schema, file.place, self._key).payload() for file in files]
+
+    def _name(self, part: PartId) -> str:
+        return names.replacing_rows(part) if self._key else names.data(part)

@@ -375,12 +375,12 @@ def test_what_is_staged_is_listed_and_removed_under_the_name_of_the_file_that_ha
     committer = lake_job.recovered(1)
     commit(committer, at(1, 1), staged(lake_job, 1, 1, [(1, "a")]))
     staged(lake_job, 1, 2, [(1, "b")])
-    (note,) = lake.where.rglob(f"{CONTROL}/.staged*")
+    (file,) = lake.where.rglob(f"{CONTROL}/.rows*")
 
     (item,) = committer.list_staged(lake_job.context(1))
 
-    assert item.name == f"{CONTROL}/{note.name}"
-    assert note.stat().st_size > 0
+    assert item.name == f"{CONTROL}/{file.name}"
+    assert file.stat().st_size > 0
     assert lake_job.recovered(2).list_staged(lake_job.context(2)) == []
     assert staged(lake_job, 2, 3, [(1, "c")])
     assert [name.partition("/")[0] for name in lake_job.committer().abort_leftovers(lake_job.context(3))] == [CONTROL]
@@ -389,7 +389,7 @@ def test_what_is_staged_is_listed_and_removed_under_the_name_of_the_file_that_ha
 def test_a_staged_file_that_is_gone_is_lost(lake: Lake, lake_job: LakeJob) -> None:
     committer = lake_job.recovered(1)
     committables = staged(lake_job, 1, 1, [(1, "a")])
-    for path in lake.where.rglob(f"{CONTROL}/.staged*"):
+    for path in lake.where.rglob(f"{CONTROL}/.rows*"):
         path.unlink()
 
     assert statuses(committer, committables) == {CommitStatus.LOST}
