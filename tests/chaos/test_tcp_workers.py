@@ -103,12 +103,12 @@ class ProxiedPool(TcpProcessPool):
         self.control: list[FaultProxy] = []
         self.data: list[FaultProxy] = []
 
-    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
+    def launch(self, subtask: int, ticket: WorkerTicket, replaced: WorkerTask | None) -> WorkerTask:
         self.control.append(FaultProxy(TcpAddress(ticket.host, ticket.port)))
         if self.keeps_workers_out:
             self.control[-1].freeze()
         through = self.control[-1].address
-        return super().launch(subtask, msgspec.structs.replace(ticket, host=through.host, port=through.port))
+        return super().launch(subtask, msgspec.structs.replace(ticket, host=through.host, port=through.port), replaced)
 
     def _accept(self, hello: bytes, sock: DataSocket) -> None:
         known = msgspec.msgpack.decode(hello, type=WorkerHello)
