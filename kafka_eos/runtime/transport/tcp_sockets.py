@@ -134,6 +134,8 @@ class TcpListener:
             begun.sock.settimeout(_HANDSHAKE)
             secured = self._tls.wrap_socket(begun.sock, server_side=True, do_handshake_on_connect=False)
             begun.sock = secured
+            if begun.is_over:  # ``end`` may have found the socket that was just wrapped, which it could not shut down
+                raise ConnectionAbortedError("the handshake was ended")
             secured.do_handshake()
             hello = handshake.prove_listener(
                 secured, lambda hello: self._find_secret(hello, lambda: begun.is_over), deadline
