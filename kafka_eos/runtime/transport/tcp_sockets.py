@@ -133,9 +133,7 @@ class TcpListener:
         try:
             begun.sock.settimeout(_HANDSHAKE)
             secured = self._tls.wrap_socket(begun.sock, server_side=True, do_handshake_on_connect=False)
-            begun.sock = secured
-            if begun.is_over:  # ``end`` may have found the socket that was just wrapped, which it could not shut down
-                raise ConnectionAbortedError("the handshake was ended")
+            begun.replace_socket(secured)
             secured.do_handshake()
             hello = handshake.prove_listener(
                 secured, lambda hello: self._find_secret(hello, lambda: begun.is_over), deadline
@@ -160,6 +158,15 @@ class _Handshake:
     sock: socket.socket
     address: str
     is_over: bool = False
+
+    def replace_socket(self, secured: ssl.SSLSocket) -> None:
+        """Go on with the socket that wraps the first one. Raises ConnectionAbortedError if the handshake was ended.
+
+        ``end`` may have found the first socket when it was wrapped already, and could not shut it down.
+        """
+        self.sock = secured
+        if self.is_over:
+            raise ConnectionAbortedError("the handshake was ended")
 
     def end(self) -> None:
         """End it: its thread, which may wait for the other end, finds the connection closed."""
