@@ -244,10 +244,11 @@ class RemotePool(WorkerPool):
         new = [worker for worker in self.workers if not worker.was_ready]
         local = {worker.subtask: worker.local_state for worker in new}
         opened = {subtask: self.list_state_files(subtask, self._in_attempt) for subtask in local}
+        matched = match_local_state(local, opened)
         with self._launching:
-            for worker, subtask in zip(new, map(match_local_state(local, opened).__getitem__, local), strict=True):
-                worker.subtask = subtask
-                self._workers[subtask] = worker
+            for worker in new:
+                worker.subtask = matched[worker.subtask]
+                self._workers[worker.subtask] = worker
 
     def find_change(self) -> str:
         left_out = [self._workers[subtask] for subtask in range(self._in_attempt, self._wanted)]
