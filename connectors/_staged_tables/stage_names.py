@@ -10,13 +10,14 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.connectors._staged_tables.registrations import Registration
-from kafka_eos.core.errors import CorruptCheckpoint, Fenced
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
@@ -123,16 +124,17 @@ class TableCommittable(Struct, frozen=True):
                 "after": [*after],
                 "strategy": "stage" | "prepare" as strategy,
             } if all(map(_is_id, [hexed, *after])) and all(isinstance(name, str) for name in [*columns, *key]):
-                incarnation = Incarnation(job, parse_identity(identity))
-                target = TargetTable(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
-                return TableCommittable(
-                    uuid.UUID(hexed),
-                    incarnation,
-                    EpochId(Epoch(epoch), Term(term)),
-                    target,
-                    tuple(uuid.UUID(str(of)) for of in after),
-                    Strategy(strategy),
-                )
+                with suppress(ConfigError):  # of a text that is no identity
+                    incarnation = Incarnation(job, parse_identity(identity))
+                    target = TargetTable(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
+                    return TableCommittable(
+                        uuid.UUID(hexed),
+                        incarnation,
+                        EpochId(Epoch(epoch), Term(term)),
+                        target,
+                        tuple(uuid.UUID(str(of)) for of in after),
+                        Strategy(strategy),
+                    )
         raise CorruptCheckpoint(f"not a committable of a table: {dict(payload)!r}")
 
 

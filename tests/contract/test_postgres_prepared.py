@@ -8,9 +8,11 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -19,6 +21,7 @@ from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors.postgres import connection as client
 from kafka_eos.connectors.postgres.sink import direct_insert as inserting
 from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
+from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCatalog
 from kafka_eos.core.errors import (
     CommittableLost,
     ConfigError,
@@ -187,6 +190,32 @@ def test_a_row_without_a_partition_is_refused_until_there_is_one(kit: Kit) -> No
 
     assert [index for index, _ in kit.refused] == [1, 1]
     assert kit.ask("SELECT name FROM parts ORDER BY name") == [("a",), ("c",)]
+
+
+class Picture(msgspec.Struct):
+    name: str
+    data: bytes
+
+
+@pytest.mark.limits(rows_per_insert=4, insert_bytes=64)
+def test_rows_that_a_rollback_would_need_again_are_few_and_small(kit: Kit) -> None:
+    """They are kept in memory until the next savepoint."""
+    kit.ask("CREATE TABLE pictures (name text, data bytea)")
+    sink = kit.sink("pictures", Picture)
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+
+        def kept_after(*sizes: tuple[int, int]) -> int:
+            writer.write(rows(*(Picture("x" * name, b"y" * data) for name, data in sizes)))
+            return len(writer._held._kept)
+
+        assert [kept_after((1, 1)) for _ in range(5)] == [1, 2, 3, 0, 1]
+        assert kept_after((30, 32)) == 0
+        assert [kept_after((31, 32)), kept_after((1, 0))] == [1, 0]
+        assert kept_after((32, 0), (32, 0)) == kept_after((0, 32), (0, 32)) == 0
+        (committable,) = writer.seal(epoch(1))()
+    commit(sink, committable)
+    assert kit.ask("SELECT count(*) FROM pictures") == [(12,)]
 
 
 def test_an_epoch_of_which_all_rows_are_refused_leaves_nothing_open(kit: Kit) -> None:
@@ -461,6 +490,22 @@ def test_who_changes_the_table_ends_an_attempt_and_stops_no_job(kit: Kit, monkey
     assert names(kit) == ["a", "b"]
 
 
+def test_each_stage_is_listed_with_its_state_the_oldest_first(kit: Kit) -> None:
+    sinks = kit.sink(strategy="stage"), kit.sink(strategy="prepare")
+    with ExitStack() as stack:
+        for sink in sinks:
+            kit.prepared(sink, Account("a", 1), Account("b", 2))
+            stack.enter_context(closing_writer(kit.writer(sink))).write(rows(Account("c", 3)))
+        found = stack.enter_context(committer_of(sinks[0])).list_staged(job())
+
+    assert [(each.name.rpartition("_")[0], each.detail.removesuffix(", for public.accounts")) for each in found] == [
+        ("kafka_eos.stage", "2 rows, prepared"),
+        ("kafka_eos.stage", "being written"),
+        ("transaction kafka_eos", "prepared, holds its locks"),
+        ("transaction kafka_eos", "being written"),
+    ]
+
+
 # ---------------------------------------------------------------- a change of strategy
 
 
@@ -488,16 +533,27 @@ def server() -> Iterator[PostgresServer]:
     server.remove()
 
 
+def free(kit: Kit, name: str) -> tuple[int, int]:
+    with psycopg.connect(kit.conninfo) as connection:
+        return PostgresStagingCatalog("kafka_eos").free_transactions(connection, name)
+
+
 def test_what_is_prepared_survives_a_crash_of_the_server_which_may_have_no_room_for_another(
     server: PostgresServer,
 ) -> None:
     kit = Kit(server.conninfo)
     kit.ask("CREATE TABLE accounts (name text, total integer, closed boolean)")
+    with psycopg.connect(kit.conninfo, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE other")
+    other = Kit(f"{server.conninfo} dbname=other")
+    other.sink(create=True).check(job())
     sink = kit.sink(strategy="prepare")
     with committer_of(sink) as committer:
         with crashing(server):
             committable = kit.prepared(sink, Account("a", 1))
         server.start()
+        assert [free(kit, name) for name in ("orders", "payments")] == [(1, 1), (1, 0)], "its own would be ended"
+        assert free(other, "orders") == (1, 0), "those of other databases count"
         with pytest.raises(EnvironmentFailed, match="maximum number of prepared transactions"):
             kit.prepared(sink, Account("b", 1))
         with crashing(server):

@@ -53,7 +53,18 @@ _OBSERVE = ("observe", "_observe")
 _COUNTED = ("running", "decided", "committed")
 """Events by which the job master counts failures; the others are only told."""
 _TEXTS = ("__repr__", "__str__")
-_OF_COLLECTIONS = ("append", "add", "update", "extend", "clear", "discard", "pop", "popleft", "remove", "setdefault")
+_SHOWS = "describe"
+"""Where it returns a mapping, it is what ``explain`` shows of a source, a sink or a format."""
+_CHECKS = re.compile(r"_?(ensure|expect|refuse|check)(_|$)")
+_NOTIFIES = ("notify", "notify_all")
+_OF_COLLECTIONS = {
+    **dict.fromkeys(("append", "add", "update", "extend", "discard", "remove"), (1,)),
+    "clear": (0,),
+    "popleft": (0,),
+    "pop": (0, 1, 2),
+    "setdefault": (1, 2),
+}
+"""Methods that change a collection, with the number of their arguments."""
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 _ENDS = ast.Return | ast.Raise | ast.Continue | ast.Break
 _UNMOVED = (
@@ -76,7 +87,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.As
         node = place.node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node not in outer:
             outer.update(ast.walk(node))
-            if node.name not in _TEXTS:
+            if not _left_alone(node):
                 yield (node.name if place.function == "module" else f"{place.function}.{node.name}"), node
 
 
@@ -100,14 +111,18 @@ def _of_function(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, op
 
 
 def _left_alone(node: ast.AST) -> bool:
-    """Is it a text, a failpoint, a default of an argument, what an exception says, or a statement that only tells?"""
+    """Is it a text, a failpoint, a default of an argument, what an exception says, a statement that only tells, or what
+    cannot happen?
+    """
     if no_decision(node) or isinstance(node, ast.arguments):
         return True
     match node:
+        case ast.Raise(ast.Call(ast.Name("Bug"))) | ast.If(body=[ast.Raise(ast.Call(ast.Name("Bug")))], orelse=[]):
+            return True  # as an assert
         case ast.Raise():
             return False
-        case ast.FunctionDef(name=name):
-            return name in _TEXTS
+        case ast.FunctionDef(name=name, returns=returns):
+            return name in _TEXTS or (name == _SHOWS and returns is not None and "Mapping" in ast.unparse(returns))
         case ast.AugAssign(value=value):
             return bool(_MEASURED.search(ast.unparse(value)))
         case ast.Expr(ast.Call(ast.Attribute(value=value))) if _LOGS.search(ast.unparse(value)):
@@ -191,6 +206,8 @@ def _depend(first: ast.stmt, second: ast.stmt) -> bool:
         return False
     if _configured(first) is not None and _configured(first) == _configured(second):
         return False
+    if (_only_checks(first) and _only_checks(second)) or _only_notifies(first) or _only_notifies(second):
+        return False
     effects = [_has_effect(each) for each in (first, second)]
     if all(effects):
         changed = _changed(first), _changed(second)
@@ -200,8 +217,9 @@ def _depend(first: ast.stmt, second: ast.stmt) -> bool:
     effect, other = (first, second) if effects[0] else (second, first)
     if isinstance(other, _BLOCKS):
         return True
-    shared = _attributes(effect) & _attributes(other)
-    return bool(shared) or (_is_stored(other) and _is_own_method(effect))
+    if _attributes(effect) & _attributes(other):
+        return True
+    return _is_stored(other) and _is_own_method(effect) and not _only_collects(effect, other)
 
 
 def _configured(node: ast.stmt) -> str | None:
@@ -212,12 +230,39 @@ def _configured(node: ast.stmt) -> str | None:
     return None
 
 
+def _only_checks(node: ast.stmt) -> bool:
+    """Does a statement only raise if something is wrong? Of two such statements, either may be the first to do so."""
+    match node:
+        case ast.Expr(ast.Call(ast.Name(name) | ast.Attribute(attr=name))):
+            return _CHECKS.match(name) is not None
+        case ast.If(body=[ast.Raise()], orelse=[]):
+            return True
+    return False
+
+
+def _only_notifies(node: ast.stmt) -> bool:
+    """Does a statement only wake who waits for a lock? They go on when it is released, which is after its neighbors."""
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(attr=name))):
+            return name in _NOTIFIES
+    return False
+
+
 def _changed(node: ast.stmt) -> str | None:
     """The collection that is all that a statement changes."""
     match node:
         case ast.Expr(ast.Call(ast.Attribute(value, name))) if name in _OF_COLLECTIONS:
             return ast.unparse(value)
     return None
+
+
+def _only_collects(node: ast.stmt, other: ast.stmt) -> bool:
+    """Does a statement only change a collection that the other one does not look at, neither itself nor by a method?"""
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(value, name), args, [])) if len(args) in _OF_COLLECTIONS.get(name, ()):
+            seen = {ast.unparse(each) for each in ast.walk(other) if isinstance(each, ast.Name | ast.Attribute)}
+            return ast.unparse(value) not in seen and not any(map(_is_own_method, (other, *args)))
+    return False
 
 
 def _has_effect(node: ast.stmt) -> bool:
@@ -229,7 +274,7 @@ def _has_effect(node: ast.stmt) -> bool:
     return False
 
 
-def _is_own_method(node: ast.stmt) -> bool:
+def _is_own_method(node: ast.AST) -> bool:
     return any(isinstance(call, ast.Call) and ast.unparse(call.func).startswith("self.") for call in ast.walk(node))
 
 

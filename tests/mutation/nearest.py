@@ -144,7 +144,6 @@ longest name that it begins with.
 FILES: Mapping[str, Sequence[str]] = {
     "kafka_eos/protocol/split_assignment.py": (f"{_UNIT}/runtime/exchange/test_routing.py",),
     "kafka_eos/coordination/heartbeats.py": (f"{_UNIT}/coordination/test_job_status.py",),
-    "kafka_eos/coordination/job_status.py": (f"{_UNIT}/coordination/test_job_status.py",),
     "kafka_eos/runtime/worker/watermark_alignment.py": ("tests/unit/protocol/test_watermark_alignment.py",),
     "kafka_eos/embedded/background_work.py": (f"{_UNIT}/audit/test_ledger_provenance.py",),
     "kafka_eos/runtime/operators/event_time.py": (f"{_UNIT}/coordination/test_event_times.py",),
@@ -195,6 +194,9 @@ LEFT_OUT: Mapping[str, str] = {
     "kafka_eos/coordination/time_unit_check.py": "remarks on what watermarks tell of the user's code",
     "kafka_eos/coordination/job_history.py": "the diary of a job: recovery does not read it, the audit and lists do",
     "kafka_eos/coordination/status_file.py": "what happens in a run, for whoever shows it",
+    "kafka_eos/coordination/job_status.py": "what commands and the dashboard show of a job; no part of a run reads it",
+    "kafka_eos/ops/dead_letters/text_output.py": "shows",
+    "kafka_eos/runtime/worker/task_stats.py": "figures that are shown: no decision depends on them",
     "kafka_eos/api": "builds the plan that tests/unit/plan/test_plan*.py and tests/conformance look at",
     "kafka_eos/abc": "contracts; what computes is in FILES",
     "kafka_eos/plan": "describes, and refuses before anything is written",

@@ -89,6 +89,15 @@ def test_every_small_mistake_is_made(text: str, mistakes: list[str]) -> None:
         ("self.rows = job\nself.send()", [
             "pass\nself.send()", "self.send()\nself.rows = job", "self.rows = job\npass"
         ]),
+        ("self.rows = job\nself.lock.notify_all()", ["pass\nself.lock.notify_all()", "self.rows = job\npass"]),
+        ("self.rows = job\nself.seen.add(job)", ["pass\nself.seen.add(job)", "self.rows = job\npass"]),
+        *(
+            (f"self.rows = job\n{call}", [f"pass\n{call}", f"{call}\nself.rows = job", "self.rows = job\npass"])
+            for call in ("self.seen.add(self.newest())", "self.store.append(rows, job)", "self.rows.clear()")
+        ),
+        ("ensure_a(rows)\nself._expect_b(job)", ["pass\nself._expect_b(job)", "ensure_a(rows)\npass"]),
+        ("ensure_a(rows)\nsend(job)", ["pass\nsend(job)", "send(job)\nensure_a(rows)", "ensure_a(rows)\npass"]),
+        ("if rows < job:\n    raise Bug(rows[0])\nsend(job)", ["if rows < job:\n    raise Bug(rows[0])\npass"]),
         ("if rows:\n    raise Lost\nsend(job)", [
             "send(job)\nif rows:\n    raise Lost", "if rows:\n    pass\nsend(job)", "if rows:\n    raise Lost\npass",
         ]),
@@ -150,7 +159,9 @@ def test_what_loses_nothing_or_fails_wherever_it_runs_is_left_alone(text: str) -
 
 
 def test_what_a_module_says_and_what_is_shown_is_left_alone() -> None:
-    assert list(loss_mutants("a = sorted(b)\nclass C:\n    def __repr__(self): return self.a[0]", OPTIONAL)) == []
+    for function in ("__repr__(self)", "describe(self) -> Mapping[str, Json]"):
+        source = f"a = sorted(b)\nclass C:\n    def {function}: return self.a[0]"
+        assert list(loss_mutants(source, OPTIONAL)) == []
 
 
 def test_a_loop_without_its_first_or_last_round_has_all_others() -> None:

@@ -22,7 +22,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, computed_field
 from kafka_eos.codecs import Registry, json_schema
 from kafka_eos.codecs.comparison_lines import collect_lines
 from kafka_eos.codecs.json_schema.differences import SchemaSide, as_text, differences, obstacles
-from kafka_eos.codecs.json_schema.draft_07 import DRAFT, closed, draft_07
+from kafka_eos.codecs.json_schema.draft_07 import DRAFT, closed, draft_07, of_document
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import ConfigError, PlanError
@@ -266,6 +266,7 @@ def test_each_record_is_read_as_the_type_whatever_schema_it_was_written_with(reg
         ('{"properties": []}', "it is not a JSON schema"),
         ('{"anyOf": {}}', "it is not a JSON schema"),
         ('{"required": [[]]}', "required must list names"),
+        ('{"required": ["a", []]}', "required must list names"),
         ('{"required": 5}', "required is 5"),
         ('{"minimum": "a"}', "minimum is 'a'"),
         ('{"$ref": 1}', "is 1"),
@@ -402,6 +403,23 @@ def thing(required: bool = False, **properties: Any) -> dict[str, Any]:
          ["[1] is integer there, string here"]),
         (False, WHOLE, []),
         (True, False, ["the value may not be here"]),
+        ({}, NUMBER, ["the value is anything there, number here"]),
+        ({"enum": [1, 1.5]}, NUMBER, []),
+        ({"enum": [1]}, TEXT, ["the value is 1 there, string here"]),
+        ({"enum": ["a"]}, NUMBER, ['the value is "a" there, number here']),
+        ({"enum": ["a", "b"]}, {"enum": ["b", "a"]}, []),
+        (TEXT, {**TEXT, "pattern": "a"}, ['the value has no pattern there, pattern "a" here']),
+        ({**TEXT, "pattern": "b"}, {**TEXT, "pattern": "a"}, ['the value has pattern "b" there, pattern "a" here']),
+        ({"type": "array"}, {"type": "array", "uniqueItems": True},
+         ["the value has no uniqueItems there, uniqueItems true here"]),
+        ({"type": "object", "additionalProperties": TEXT}, thing(True, a=WHOLE), ["a is only here"]),
+        ({"type": "object"}, {**thing(), "additionalProperties": False}, []),
+        ({"type": "object", "additionalProperties": TEXT}, {**thing(), "additionalProperties": False},
+         ["{} may not be here"]),
+        ({"type": "object"}, {"type": "object", "additionalProperties": TEXT},
+         ["{} is anything there, string here"]),
+        (thing(x=thing(a=TEXT)), thing(x=thing(True, a=WHOLE, b=TEXT)),
+         ["x.a is string there, integer here", "x.a may be missing there, and must be here", "x.b is only here"]),
     ],
     ids=str,
 )  # fmt: skip
@@ -409,8 +427,32 @@ def test_what_may_be_refused_is_told(there: Any, here: Any, wrong: list[str]) ->
     assert obstacles(side(there), side(here)) == wrong
 
 
+BOTH = {"a": {"$ref": "#/definitions/x"}, "b": {"$ref": "#/definitions/x"}}
+
+
 @pytest.mark.parametrize(
-    "schema", [{"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/a"}}}, {"$ref": "other.json"}]
+    ("there", "here", "told"),
+    [
+        (thing(a=True, b=True), thing(a=False, b=False), "anything there, nothing here"),
+        (thing(a=True, b=True), thing(**BOTH) | {"definitions": {"x": TEXT}}, "anything there, string here"),
+        (thing(**BOTH) | {"definitions": {"x": TEXT}}, thing(a=False, b=False), "string there, nothing here"),
+    ],
+)
+def test_what_differs_in_two_places_is_told_of_both(there: Any, here: Any, told: str) -> None:
+    assert differences(side(there), side(here)) == [f"a is {told}", f"b is {told}"]
+    assert [line[:2] for line in obstacles(side(there), side(here))] == ["a ", "b "]
+
+
+CIRCLE = {"allOf": [{"$ref": "#/definitions/a"}], "minimum": 1}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/a"}}},
+        {**CIRCLE, "definitions": {"a": CIRCLE}},
+        {"$ref": "other.json"},
+    ],
 )
 def test_references_without_an_end_or_a_beginning_are_told(schema: Any) -> None:
     with pytest.raises(ValueError, match="it refers to"):
@@ -535,6 +577,7 @@ def test_references_are_followed_through_names_with_signs_and_into_other_schemas
     assert SchemaSide(here, {}).resolved(here) == WHOLE
     assert SchemaSide({}, {"o.json": other}).resolved({"$ref": "o.json#/definitions/x"}) == TEXT
     assert SchemaSide({}, {"o.json": other}).resolved({"$ref": "o.json"}) is other
+    assert SchemaSide({"definitions": {"x": False}}, {}).resolved({"$ref": "#/definitions/x"}) is False
     for missing in ("o.json#/definitions/y", "o.json#/definitions/x/type", "p.json", "#/definitions/x"):
         with pytest.raises(ValueError, match="which does not exist"):
             SchemaSide({}, {"o.json": other}).resolved({"$ref": missing})
@@ -620,6 +663,38 @@ def test_what_stands_beside_a_reference_is_ignored_by_a_schema_of_draft_07() -> 
     schema = {"$schema": DRAFT, "definitions": {"x": WHOLE}} | thing(a={"$ref": "#/definitions/x", "minimum": 1})
 
     assert draft_07(schema)["properties"]["a"] == {"$ref": "#/definitions/x"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        (True, True),
+        ({"$id": "#top", **thing(a={"$id": "#a", **TEXT})}, {"$id": "#top", **thing(a={"$id": "#a", **TEXT})}),
+        ({"$id": 5}, {"$id": 5}),
+        ({"$schema": DRAFT, "$ref": "#/definitions/x", "minimum": 1, "definitions": {"x": WHOLE, "y": TEXT}},
+         {**WHOLE, "definitions": {"x": WHOLE, "y": TEXT}}),
+        ({"$schema": DRAFT, "discriminator": {"propertyName": "a"}, "oneOf": [TEXT, WHOLE]}, {"oneOf": [TEXT, WHOLE]}),
+    ],
+)  # fmt: skip
+def test_what_a_schema_says_is_the_same_in_draft_07(schema: Any, made: Any) -> None:
+    assert draft_07(schema) == made
+
+
+def test_a_schema_whose_addresses_would_take_too_much_memory_is_none() -> None:
+    schema: Any = TEXT
+    for _ in range(60):
+        schema = thing(**{"x" * 20_000: schema})
+
+    with pytest.raises(ValueError, match="too long names for its size"):
+        draft_07(schema)
+
+
+def test_only_references_within_a_document_become_references_into_it() -> None:
+    schema = thing(a={"$ref": "#/definitions/x"}, b={"$ref": "other.json"}, c={"$ref": "#"})
+
+    assert of_document(schema, "mine.json") == thing(
+        a={"$ref": "mine.json#/definitions/x"}, b={"$ref": "other.json"}, c={"$ref": "mine.json#"}
+    )
 
 
 BUNDLE: Any = {

@@ -17,6 +17,7 @@ from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.savepoint_start import ensure_joins_know_their_tables, ensure_tables_come_first
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.plan import Plan
 from kafka_eos.protocol.source_dependencies import mark_complete, remaining_end, waiting_sources
 from kafka_eos.runtime.epoch_reports import EpochContents, RestorePoint
 from kafka_eos.savepoints.builder import SavepointBuilder
@@ -157,3 +158,49 @@ def test_a_join_with_state_goes_on_whatever_the_positions_say(coordinator: Make)
     read(*started(coordinator), 4, held("early"))
 
     started(coordinator, "early", allow_dropped_state=True)
+
+
+TABLES = ("a", "b", "c")
+JOINS = [f"{table}-{number}" for table in TABLES for number in range(3)]
+
+
+@pytest.fixture
+def several() -> Plan:
+    """Three tables, with three joins each; rows of another exchange come to none of them."""
+    pipeline = Pipeline("tables")
+    orders = pipeline.source(ListSource([("a1", 1)]), name="orders")
+    by_number: Any = orders.key_by(lambda row: row[1], name="by-number", values=tuple[str, int])
+    by_number.reduce(lambda one, other: other, name="last").sink(MemorySink(), name="rows")
+    keyed: Any = orders.key_by(lambda row: row[0], name="by-key", values=tuple[str, int])
+    for table in TABLES:
+        rates: Any = pipeline.table(RATES, name=table, values=Record[str, int])
+        for number in range(3):
+            joined = keyed.join(rates, lambda *both: both, name=f"{table}-{number}")
+            joined.sink(MemorySink(), name=f"{table}-{number}-out")
+    return pipeline.plan()
+
+
+@pytest.mark.parametrize("new", [*([join] for join in JOINS), ["b-0", "b-2"], ["a-0", "a-1", "a-2"]], ids="+".join)
+def test_each_new_join_of_each_table_that_was_read_is_named(several: Plan, new: list[str]) -> None:
+    read: dict[str, Any] = {table: {"rates/0": {"index": 4}, "rates/1": {"index": 0}} for table in TABLES}
+    states = held(*(join for join in JOINS if join not in new))
+
+    ensure_joins_know_their_tables(several, read, held(*JOINS))
+    ensure_joins_know_their_tables(several, {}, ())
+    ensure_joins_know_their_tables(several, {**read, new[0][0]: {}}, states)
+    named = f"join {', '.join(map(repr, new))} is new, but the job has already read source {new[0][0]!r} of its"
+    with pytest.raises(ConfigError, match=named):
+        ensure_joins_know_their_tables(several, read, states)
+
+
+@pytest.mark.parametrize("new", [["a"], ["b"], ["c"], ["a", "c"]], ids="+".join)
+def test_each_new_table_is_named_with_the_rows_that_would_come_before_it(several: Plan, new: list[str]) -> None:
+    known = {"orders", *TABLES}.difference(new)
+    both = [InFlightRows(name, {}, (), overtaken=False) for name in ("by-key", "by-number")]
+
+    ensure_tables_come_first(several, {"orders", *TABLES}, both)
+    ensure_tables_come_first(several, known, both[1:])
+    named = f"new table {', '.join(map(repr, new))}, and the checkpoint contains in-flight rows of exchange 'by-key', "
+    for in_flight in (both, both[::-1]):
+        with pytest.raises(ConfigError, match=named):
+            ensure_tables_come_first(several, known, in_flight)

@@ -161,6 +161,22 @@ def test_a_report_of_an_earlier_batch_does_not_make_a_decision_ones_own(
     assert sorted(kafka.values) == OLD_ROWS
 
 
+def test_attempts_of_several_drivers_stay_while_any_of_them_may_be_decided_and_go_together(
+    driver: Made, older: Driver, kafka: TransactionalBroker
+) -> None:
+    driver().prepare(0, NEW)
+    third = driver().start()
+    assert third.recovered == RecoveredQuery(None, undecided=0)
+    assert third.end() is None
+    assert len(kafka.open) == 4
+
+    fourth = driver(alone=True)
+
+    assert fourth.recovered == RecoveredQuery(None)
+    assert fourth.settling.list_prepared(0) == []
+    exact(kafka)
+
+
 # ---------------------------------------------------------------- the newer one decides
 
 

@@ -21,6 +21,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._staged_tables.stage_names import Incarnation, Strategy, TableCommittable, TargetTable
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.connectors.postgres.columns import ModelColumn, columns_of
+from kafka_eos.connectors.postgres.sink.column_losses import ColumnLosses
 from kafka_eos.connectors.postgres.sink.row_encoder import RowEncoder
 from kafka_eos.connectors.postgres.sink.staging_catalog import derive_status
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
@@ -180,6 +181,105 @@ def test_a_value_that_a_column_would_change_is_refused(tp: str, kept: list[Any],
     for each in lost:
         with pytest.raises(ValueError, match="column 'a' "):
             rows.encode({"a": each})
+
+
+@pytest.mark.parametrize(
+    ("tp", "value", "said"),
+    [
+        ("numeric(10,2)", Decimal("1.005"), "keeps 2 decimals, and would round 1.005: round it first"),
+        ("numeric(5)", Decimal("1.5"), "keeps 0 decimals, and would round 1.5: round it first"),
+        ("numeric(9,3)[]", [Decimal(1), [None, Decimal("1.0005")], Decimal("2.0001")],
+         "keeps 3 decimals, and would round 1.0005: round it first"),
+        *(("real", value, f"is a real number, and would store {value} as {stored}: change it to double precision")
+          for value, stored in ((0.123456789, "0.12345679"), (109.48862729435938, "109.488625"),
+                                (8500000001.0, "8500000300.0"))),
+        ("text", b"a", "would store the hex digits of these bytes: decode them, or change the column to bytea"),
+        ("character varying(2)", "abc", "holds 2 characters, but this text has 3"),
+        ("character(3)", "ab", "would pad this text to 3 characters: change the column to varchar(3)"),
+        ("character(3)", "abcd", "holds 3 characters, but this text has 4"),
+        ("name", "ä" * 32, "holds 63 bytes, and would cut this text"),
+        ("name", b"a", "would store the hex digits of these bytes: decode them, or change the column to bytea"),
+        ("date", LOCAL, f"is a date, and would drop the time of {LOCAL}: write its .date()"),
+        ("time without time zone", LOCAL, f"is a time, and would drop the date of {LOCAL}: write its .timetz() or "
+                                          ".time()"),
+        ("time(5) without time zone", LOCAL.time(), f"keeps 5 digits of a second, and would round {LOCAL.time()}: round"
+                                                    " it first"),
+        ("time(5) with time zone", MICROS.timetz(), f"keeps 5 digits of a second, and would round {MICROS.timetz()}: "
+                                                    "round it first"),
+        ("timestamp(5) with time zone", MICROS, f"keeps 5 digits of a second, and would round {MICROS}: round it "
+                                                "first"),
+        ("timestamp(5) without time zone", LOCAL, f"keeps 5 digits of a second, and would round {LOCAL}: round it "
+                                                  "first"),
+        ("timestamp without time zone", MICROS, f"has no time zone, and would lose that of {MICROS}: write it without "
+                                                "one, or change the column"),
+        ("time without time zone", NOON.timetz(), f"has no time zone, and would lose that of {NOON.timetz()}: write it "
+                                                  "without one, or change the column"),
+        ("time with time zone", LOCAL.time(), f"has a time zone, and {LOCAL.time()} has none: write it with its zone, "
+                                              "such as datetime.UTC"),
+        ("timestamp with time zone", LOCAL, f"has a time zone, and {LOCAL} has none: write it with its zone, such as "
+                                            "datetime.UTC"),
+        ("interval day to hour", 60 * SECOND, "keeps no part of an interval below its hours, and would round 0:01:00"),
+        ("interval day to minute", SECOND, "keeps no part of an interval below its minutes, and would round 0:00:01"),
+        ("interval year to month", SECOND, "keeps no part of an interval below its months, and would round 0:00:01"),
+        ("interval(2)", SECOND / 1000, "keeps 2 digits of a second, and would round 0:00:00.001000: round it first"),
+        ("bigint", "1", "of type bigint returns an int, not a str: convert the value"),
+        ("smallint", True, "of type smallint returns an int, not a bool: convert the value"),
+        ("boolean", 1, "of type boolean returns a bool, not a int: convert the value"),
+        ("uuid", "x", "of type uuid returns a UUID, not a str: convert the value"),
+        ("bytea", "x", "of type bytea returns a bytes, not a str: convert the value"),
+        ("time with time zone", "x", "of type time with time zone returns a time with a zone, not a str: convert the "
+                                     "value"),
+        ("integer[]", 1, "of type integer[] returns a list, not a int: convert the value"),
+        ("inet", "10.0.0.1", "of type inet would not return a str: convert the value"),
+    ],
+)  # fmt: skip
+def test_what_a_column_would_change_is_said(tp: str, value: Any, said: str) -> None:
+    assert ColumnLosses(tp).describe(value) == said
+    assert ColumnLosses(tp).describe(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("tp", "kept"),
+    [
+        ("name", ["x" * 63, "ä" * 31, "x" * 15, "x" * 16]),
+        ("character", ["a"]),
+        ("character varying(2)", ["ab", "a", ""]),
+        ("character(3)", ["abc"]),
+        ("interval day to minute", [60 * SECOND, 0 * SECOND]),
+        ("interval(6)", [SECOND / 1_000_000]),
+        ("timestamp(6) without time zone", [LOCAL]),
+        ("timestamp(5) without time zone", [LOCAL.replace(microsecond=10)]),
+        ("numeric(10,2)", [Decimal("1.10"), Decimal("Infinity")]),
+        ("real", [0.1, 109.488625, 8500000300.0]),
+    ],
+)
+def test_what_a_column_returns_as_it_is_loses_nothing(tp: str, kept: list[Any]) -> None:
+    assert [ColumnLosses(tp).describe(value) for value in kept] == [""] * len(kept)
+
+
+@pytest.mark.parametrize(
+    ("tp", "taken", "examined"),
+    [
+        ("bigint", int, False),
+        ("text", str, False),
+        ("character varying", str, True),
+        ("name", str, True),
+        ("numeric", Decimal, True),
+        ("real", float, True),
+        ("double precision", float, False),
+        ("date", datetime.date, False),
+        ("timestamp with time zone", datetime.datetime, True),
+        ("interval", datetime.timedelta, True),
+        ("bytea", bytes, False),
+    ],
+)
+def test_a_class_that_a_column_never_changes_needs_no_look_at_each_value(tp: str, taken: type, examined: bool) -> None:
+    column, array = ColumnLosses(tp), ColumnLosses(f"{tp}[]")
+    dates = datetime.date, datetime.datetime, datetime.timedelta
+
+    assert column.unchanged == ({type(None)} if examined else {taken, type(None)})
+    assert [cls for cls in (int, str, bool, Decimal, float, bytes, *dates) if column.takes(cls)] == [taken]
+    assert array.unchanged == frozenset() and not array.takes(taken)
 
 
 def test_jsonb_that_would_return_a_float_as_an_integer_is_refused() -> None:

@@ -96,6 +96,11 @@ class Bench:
     def read(self, value: Any, time: int, partition: int = 0) -> None:
         self._chain.push("source", Batch([value], range(1), ListOrigin("source", "t", partition, 0, [value], [time])))
 
+    def reached(self) -> dict[str, int]:
+        """The event time of each split that has had rows."""
+        (found,) = self._chain.event_time.by_split.values()
+        return found
+
     def stop(self) -> list[StateHandle]:
         self._chain.flush()
         return [backend.snapshot(Epoch(1))(self._storage) for backend in self._backends.values()]
@@ -152,6 +157,27 @@ def test_what_is_known_of_a_split_goes_on_after_a_restart_with_whoever_reads_it(
     bench.read("mark", 90, partition=1)
     bench.read("a", 91, partition=1)
     assert bench.out == [20, 20, 90]
+
+
+@pytest.mark.parametrize(("strategy", "behind"), [(MARKED, 0), (monotonic(), 1)], ids=["own", "monotonic"])
+def test_each_of_several_splits_goes_on_with_whoever_reads_it_and_is_left_to_it(
+    bench: Bench, strategy: WatermarkStrategy, behind: int
+) -> None:
+    first = {f"t/{n}": 100 - n for n in range(6)}
+    bench.open(strategy, splits=(*first,))
+    for split, time in first.items():
+        bench.read("mark", time, partition=int(split[2:]))
+    handles, stopped = bench.stop(), []
+
+    for number, mine in enumerate((("t/1", "t/3", "t/4", "t/9"), ("t/0", "t/2", "t/5"))):
+        bench.open(strategy, handles, mine, key_group_range(number, 2))
+        assert bench.reached() == {split: first[split] - behind for split in mine if split in first}
+        for split in mine:
+            bench.read("mark", 200 - int(split[2:]), partition=int(split[2:]))
+        stopped.append(bench.stop())
+    for one, other in (stopped, stopped[::-1]):
+        bench.open(strategy, [*one, *other], splits=("t/9", *first))
+        assert bench.reached() == {split: 200 - int(split[2:]) - behind for split in ("t/9", *first)}
 
 
 @pytest.mark.parametrize(("before", "after", "found"), [(MARKED, monotonic(), 69), (monotonic(), MARKED, 49)])
