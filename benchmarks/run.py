@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster = BrokerClient(broker.bootstrap)
         workloads = {contender.workload for contender in chosen}
         for topic in sorted({_INPUT[name] for name in workloads}):
-            _load(cluster, topic, options.records)
+            _load(cluster, topic, options.records, options.scattered)
         wanted = {name: (_INPUT[name], options.records, _wanted(name, options.records)) for name in workloads}
         wrong: set[str] = set()
         for turn in range(options.trials + 1):
@@ -60,13 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _load(cluster: BrokerClient, topic: str, records: int) -> None:
+def _load(cluster: BrokerClient, topic: str, records: int, scattered: bool = False) -> None:
+    """Write the input, keyed by account; or, ``scattered``, by number, so each partition has all accounts."""
     cluster.create(topic)
     print(f"loading {records:,} records of {topic}", file=sys.stderr)
-    if topic == _LATE:
-        cluster.load(topic, ((account, value) for account, _, _, value in late_payments(records)))
-    else:
-        cluster.load(topic, ((account, value) for account, _, value in payments(records)))
+    keyed = (
+        ((account, value) for account, _, _, value in late_payments(records))
+        if topic == _LATE
+        else ((account, value) for account, _, value in payments(records))
+    )
+    cluster.load(topic, ((str(number), value) for number, (_, value) in enumerate(keyed)) if scattered else keyed)
 
 
 def _wanted(workload: str, records: int) -> Expected:
@@ -88,8 +91,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="also Quix Streams and Kafka Streams, which are fetched")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="only this version and that of a checkout")
     parser.add_argument("--native", action="store_true", help="each workload without kafka-eos-native and with it")
+    parser.add_argument(
+        "--scattered", action="store_true", help="the records of an account are in all partitions; not with --peers"
+    )
     parser.add_argument("--out", type=Path, help="write everything measured to this JSON file")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.scattered and options.peers:
+        parser.error("--scattered: the peers' programs expect all records of an account in one partition")
+    return options
 
 
 def _is_chosen(contender: Contender, only: str) -> bool:
