@@ -28,11 +28,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import getattr_static
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, countOf
 from typing import Any, Final, TypeAlias
 
-import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 ColumnCheck: TypeAlias = Callable[[Sequence[Any]], bool]
 """Returns whether all values of a column are as declared."""
@@ -77,9 +76,21 @@ def _are_finite(column: Sequence[Any]) -> bool:
     return are(float, column) and all(map(math.isfinite, column))
 
 
-def _are_structs(cls: type, fields: Sequence[tuple[Callable[[Any], Any], ColumnCheck]], column: Sequence[Any]) -> bool:
+class _Fields(Struct, frozen=True):
+    """The fields of a Struct, by their getters: those of one class, and those with another check."""
+
+    of_a_class: Sequence[tuple[Callable[[Any], Any], type]]
+    others: Sequence[tuple[Callable[[Any], Any], ColumnCheck]]
+
+
+def _are_structs(cls: type, fields: _Fields, column: Sequence[Any]) -> bool:
+    count = len(column)
     try:
-        return are(cls, column) and all(check([*map(get, column)]) for get, check in fields)
+        return (
+            countOf(map(type, column), cls) == count
+            and all(countOf(map(type, map(get, column)), declared) == count for get, declared in fields.of_a_class)
+            and all(check([*map(get, column)]) for get, check in fields.others)
+        )
     except AttributeError:  # a field that was deleted
         return False
 
@@ -97,10 +108,18 @@ def _find(tp: inspect.Type, floats: ColumnCheck, outer: frozenset[Any] = frozens
             return None if check is None else partial(are_or_none, check)
         # the class of a generic one with a parameter is none
         case inspect.StructType(cls=type() as cls) if cls not in outer and _consists_of_fields(cls):
-            checks = [(field.name, _find(field.type, floats, outer | {cls})) for field in tp.fields]
-            known = [(attrgetter(name), check) for name, check in checks if check is not None]
-            return partial(_are_structs, cls, known) if len(known) == len(checks) else None
-    return next((partial(are, cls) for declared, cls in _CLASSES if tp == declared), None)
+            columns = [(attrgetter(field.name), field.type) for field in tp.fields]
+            plain = [(get, known) for get, declared in columns if (known := _find_class(declared)) is not None]
+            rest = [(get, declared) for get, declared in columns if _find_class(declared) is None]
+            checks = [(get, _find(declared, floats, outer | {cls})) for get, declared in rest]
+            found = [(get, check) for get, check in checks if check is not None]
+            return partial(_are_structs, cls, _Fields(plain, found)) if len(found) == len(checks) else None
+    return None if (known := _find_class(tp)) is None else partial(are, known)
+
+
+def _find_class(tp: inspect.Type) -> type | None:
+    """Return the class of all values of a type, if its declaration names nothing else."""
+    return next((cls for declared, cls in _CLASSES if tp == declared), None)
 
 
 def _consists_of_fields(cls: Any) -> bool:
@@ -108,6 +127,6 @@ def _consists_of_fields(cls: Any) -> bool:
     return (
         not cls.__struct_config__.omit_defaults
         and not hasattr(cls, "__post_init__")
-        and cls.__getattribute__ is msgspec.Struct.__getattribute__
+        and cls.__getattribute__ is Struct.__getattribute__
         and all(isinstance(getattr_static(cls, name), types.MemberDescriptorType) for name in cls.__struct_fields__)
     )

@@ -7,11 +7,13 @@ change, are compared (``undeclared_parts``). Times keep their offsets (``time_zo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.exact_classes import find_msgpack_check
 from kafka_eos.codecs.returned_values import is_equal
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
@@ -53,6 +55,7 @@ class MsgpackCodec(Codec[T]):
         expect_known(tp, "stored")
         self._times = tp is not Any and may_hold_times(tp)
         self._undeclared = UndeclaredParts.in_msgpack(tp)
+        self._are_exact = find_msgpack_check(tp)
 
     @property
     def schema(self) -> Json:
@@ -84,6 +87,13 @@ class MsgpackCodec(Codec[T]):
         if self.type is not Any and not is_equal(back, value):
             raise ValueError(f"{value!r:.200} would come back as {back!r:.200}: it is not of its declared type")
         return data
+
+    def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
+        """Encode the values if their classes prove that they come back unchanged (``exact_classes``)."""
+        try:
+            return [*map(self._encode, values)] if self._are_exact is not None and self._are_exact(values) else None
+        except Exception:  # noqa: BLE001 - the value at fault is named when they are encoded one by one
+            return None
 
     def decode(self, data: bytes) -> T:
         try:
@@ -119,6 +129,12 @@ class KeyCodec(Codec[Any]):
             return self._encode(value)
         except (TypeError, OverflowError) as error:
             raise ValueError(f"key {value!r}: {reason(error)}") from error
+
+    def encode_batch(self, values: Sequence[Any]) -> list[bytes] | None:
+        try:
+            return [*map(self._encode, values)]
+        except Exception:  # noqa: BLE001 - the key at fault is named when they are encoded one by one
+            return None
 
     def decode(self, data: bytes) -> Any:
         return as_key(self._decode(data))

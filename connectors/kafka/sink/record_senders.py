@@ -65,7 +65,7 @@ class NativeSender(RecordSender):
             tuple(islice(column, rows)) for column in (columns.values, columns.keys, columns.timestamps)
         )
         places = None if columns.partitions is None else tuple(islice(columns.partitions, rows))
-        header = (None,) * 4 if stamps is None else (HEADER, stamps.prefixes, stamps.numbers, stamps.suffixes)
+        header = (None,) * 4 if stamps is None else (HEADER, stamps.prefixes, stamps.numbers, stamps.suffixes())
         for start, stop in _runs(without, rows):
             at = start
             while (at := self._sender.produce(topic, values, keys, times, places, *header, at, stop)) < stop:

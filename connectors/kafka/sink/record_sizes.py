@@ -7,7 +7,7 @@ Rule: sizes are before compression, so whether an output is rejected does not de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Any, Final
 
@@ -61,28 +61,34 @@ class TopicLimits(Struct, frozen=True):
 
 
 class ProvenanceHeaders(Struct, frozen=True):
-    """One provenance header per row, in three parts, and an upper bound of their size.
+    """One provenance header per row, in parts, and an upper bound of their size.
 
-    The value is prefix, number and suffix. ``suffixes``: a text is that of all rows.
+    The value is prefix, number, the suffix of all rows and the ending of the row. ``endings``: None if all are empty.
     """
 
     prefixes: tuple[str, ...]
     numbers: tuple[int, ...]
-    suffixes: str | tuple[str, ...]
+    suffix: str
+    endings: Sequence[str | int] | None
     longest: int
 
     def rows(self) -> Iterator[dict[str, str]]:
         """Yield the headers as dicts of strings: cheap to create, and not tracked by the garbage collector."""
-        suffixes = self.suffixes
-        if isinstance(suffixes, str):
-            return ({HEADER: f"{start}{n}{suffixes}"} for start, n in zip(self.prefixes, self.numbers, strict=True))
-        parts = zip(self.prefixes, self.numbers, suffixes, strict=True)
-        return ({HEADER: f"{start}{n}{end}"} for start, n, end in parts)
+        suffix = self.suffix
+        if self.endings is None:
+            return ({HEADER: f"{start}{n}{suffix}"} for start, n in zip(self.prefixes, self.numbers, strict=True))
+        parts = zip(self.prefixes, self.numbers, self.endings, strict=True)
+        return ({HEADER: f"{start}{n}{suffix}{end}"} for start, n, end in parts)
 
     def row(self, at: int) -> dict[str, str]:
         """Return the header of one row."""
-        suffix = self.suffixes if isinstance(self.suffixes, str) else self.suffixes[at]
-        return {HEADER: f"{self.prefixes[at]}{self.numbers[at]}{suffix}"}
+        ending = "" if self.endings is None else self.endings[at]
+        return {HEADER: f"{self.prefixes[at]}{self.numbers[at]}{self.suffix}{ending}"}
+
+    def suffixes(self) -> str | tuple[str, ...]:
+        """Return the text after the number: one for all rows, or one per row."""
+        suffix = self.suffix
+        return suffix if self.endings is None else tuple([f"{suffix}{ending}" for ending in self.endings])
 
 
 def batch_bytes(value: object, key: object, headers: Iterable[tuple[str, object]]) -> int:

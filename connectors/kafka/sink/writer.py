@@ -75,7 +75,7 @@ class _ProvenanceBuilder:
         prefixes = tuple(map(starts.__getitem__, take_rows(origin.partitions, rows)))
         offsets = tuple(take_rows(origin.offsets, rows))
         branch = max(map(len, batch.branch), default=0) if batch.branch is not None else 0
-        return ProvenanceHeaders(prefixes, offsets, _suffixes(batch), starts.longest + branch + _NUMBERS)
+        return ProvenanceHeaders(prefixes, offsets, *_number_rows(batch), starts.longest + branch + _NUMBERS)
 
 
 class _Prefixes(dict[int, str]):
@@ -92,17 +92,15 @@ class _Prefixes(dict[int, str]):
         return found
 
 
-def _suffixes(batch: Batch[Any]) -> str | tuple[str, ...]:
-    """Return the text after the offset: one for all rows, or one per row."""
+def _number_rows(batch: Batch[Any]) -> tuple[str, Sequence[str | int] | None]:
+    """Return the text after the offset that all rows have in common, and the ending of each row if they have any."""
     lane, updates = f"/{batch.lane}.", batch.updates
     if batch.branch is None and not fans_out(batch):
-        return f"{lane}0" if updates is None else tuple([f"{lane}0/{update}" for update in updates])
-    numbers: Sequence[Any] = number_outputs(batch)
+        return (f"{lane}0", None) if updates is None else (f"{lane}0/", updates)
+    numbers: Sequence[str | int] = number_outputs(batch)
     if batch.branch is not None:
         numbers = [f"{b}{n}" for b, n in zip(batch.branch, numbers, strict=True)]
-    if updates is None:
-        return tuple([f"{lane}{n}" for n in numbers])
-    return tuple([f"{lane}{n}/{update}" for n, update in zip(numbers, updates, strict=True)])
+    return lane, numbers if updates is None else [f"{n}/{update}" for n, update in zip(numbers, updates, strict=True)]
 
 
 def produce_all(

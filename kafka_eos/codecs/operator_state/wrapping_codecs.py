@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add, itemgetter
+from struct import Struct as ByteFormat
 from typing import Any, Generic, TypeVar
 
 from kafka_eos.abc.codec import Codec
@@ -12,6 +15,7 @@ T = TypeVar("T")
 
 _NONE, _SOME = b"\x00", b"\x01"
 _WIDTH = 8
+_COUNT = ByteFormat(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ class CountedCodec(Codec[Any], Generic[T]):
 
     def encode(self, value: tuple[int, T]) -> bytes:
         return value[0].to_bytes(_WIDTH, "big") + self.inner.encode(value[1])
+
+    def encode_batch(self, values: Sequence[tuple[int, T]]) -> list[bytes] | None:
+        inner = self.inner.encode_batch([*map(itemgetter(1), values)])
+        return None if inner is None else [*map(add, map(_COUNT.pack, map(itemgetter(0), values)), inner)]
 
     def decode(self, data: bytes) -> tuple[int, T]:
         if len(data) < _WIDTH:

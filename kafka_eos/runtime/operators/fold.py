@@ -61,7 +61,7 @@ class FoldOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys = batch.keys or []
-        entries = self._state.view(set(keys))
+        entries = self._state.view(keys)
         init, step, emit, storable = self._init, self._step, self._emit, self._storable
         check, number, least, greatest = storable.check, storable.number, storable.least, storable.greatest
         out: list[Any] = []

@@ -112,7 +112,7 @@ class MergingFoldOperator(FoldOperator):
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         """Collect accumulators; return an empty batch."""
         keys, merge = batch.keys or [], self._step
-        entries = self._state.view(set(keys))
+        entries = self._state.view(keys)
         last: dict[Any, int] = {}
         for index, (key, part) in enumerate(zip(self._in_time(batch), TrackedRows(batch, batch.values), strict=True)):
             try:

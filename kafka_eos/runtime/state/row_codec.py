@@ -56,7 +56,8 @@ class EncodedState(Generic[T]):
         )
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        rows = self._layout.prepend_groups(self._encoded(self._layout.encode, keys))
+        encoded = self._layout.encode_batch(keys)
+        rows = self._layout.prepend_groups(self._encoded(self._layout.encode, keys) if encoded is None else encoded)
         if rows and not self._whole:
             self._expect_owned(min(rows), max(rows))
         return rows
@@ -70,6 +71,8 @@ class EncodedState(Generic[T]):
 
     def _encoded_values(self, values: Sequence[Any], keys: Sequence[Any]) -> list[bytes]:
         codec = self.descriptor.value
+        if (encoded := codec.encode_batch(values)) is not None:
+            return encoded
         return map_rows(codec.encode, values, refuse=partial(self._refuse, "value", codec, keys))[0]
 
     def _refuse(self, what: str, codec: Codec[Any], keys: Sequence[Any], index: int, error: Exception) -> None:

@@ -49,6 +49,10 @@ class RowKeyCodec:
         self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.is_single_part else encode
         """Encodes one state key, as the first half of a row key. Callers use it to find out which one fails."""
 
+    def encode_batch(self, places: Sequence[Any]) -> list[bytes] | None:
+        """Encode many state keys as ``encode`` does; None if they must be encoded one by one."""
+        return self.codecs[0].encode_batch(places) if self.is_single_part else None
+
     def row_keys(self, places: Iterable[Any]) -> list[bytes]:
         """Return the row keys of state keys, in order."""
         return self.prepend_groups([self.encode(place) for place in places])

@@ -16,7 +16,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafka_eos.codecs import JsonCodec, exchange_codec, json_codec, row_list_codecs
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import (
+    CountedCodec,
+    JsonCodec,
+    KeyCodec,
+    MsgpackCodec,
+    exchange_codec,
+    json_codec,
+    row_list_codecs,
+)
 from kafka_eos.codecs.exact_classes import find_json_check, find_msgpack_check
 from kafka_eos.codecs.returned_values import unchanged
 from tests.examples import examples
@@ -137,6 +146,44 @@ def test_what_is_not_decoded_comes_back_unchanged(values: list[Order]) -> None:
     lines = JSON.encode_batch(values)
     if json(values) and lines is not None:
         assert unchanged([JSON.decode(line) for line in lines], values)
+
+
+NUMBERS, NAMES = MsgpackCodec[int](int), MsgpackCodec[str](str)
+STORED = MsgpackCodec[Order](Order)
+counts = st.integers(0, 2**64 - 1)
+
+
+@examples(150)
+@given(batches, st.lists(cells, max_size=3), st.lists(st.integers(-3, 3) | cells, max_size=3), st.data())
+@example([Order(text="\ud800")], ["a", "\ud800"], [2**64], None)
+@example([Order(number=True)], [Text("a"), b"a"], [1, True], None)
+def test_a_batch_of_stored_values_is_encoded_as_one_by_one(
+    values: list[Order], keys: list[Any], numbers: list[Any], data: st.DataObject | None
+) -> None:
+    def numbered(of: Sequence[Any]) -> list[tuple[int, Any]]:
+        return [(5 if data is None else data.draw(counts), value) for value in of]
+
+    columns: list[tuple[Codec[Any], Sequence[Any]]] = [(STORED, values), (NUMBERS, numbers), (NAMES, keys)]
+    columns += [(CountedCodec(codec), numbered(column)) for codec, column in columns]
+    for codec, column in [*columns, (KeyCodec(), keys)]:
+        encoded = codec.encode_batch(column)
+        assert encoded is None or encoded == [codec.encode(value) for value in column]
+
+
+@pytest.mark.parametrize(
+    ("codec", "values"),
+    [
+        (STORED, [Order(), Order("é", 1, 0.5)]),
+        (NUMBERS, [1, -(2**63)]),
+        (CountedCodec(NAMES), [(1, "a"), (2**64 - 1, "é")]),
+        (KeyCodec(), ["a", 1, b"a", ("a", 1)]),
+    ],
+)
+def test_stored_values_of_declared_classes_are_encoded_as_a_batch(codec: Codec[Any], values: list[Any]) -> None:
+    encoded = codec.encode_batch(values)
+
+    assert encoded is not None
+    assert [codec.decode(data) for data in encoded] == values
 
 
 def test_values_of_declared_classes_are_not_decoded() -> None:

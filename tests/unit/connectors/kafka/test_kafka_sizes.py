@@ -84,7 +84,7 @@ def test_oversized_is_what_is_over_the_limit_alone_in_a_batch(
         [row[2] for row in rows] if headed else None,
     )
     longest = max((len(row[3].encode()) + 20 for row in rows), default=0)
-    stamps = ProvenanceHeaders(tuple(row[3] for row in rows), (7,) * len(rows), "/", longest) if stamped else None
+    stamps = ProvenanceHeaders(tuple(row[3] for row in rows), (7,) * len(rows), "/", None, longest) if stamped else None
 
     sizes = [
         batch_bytes(

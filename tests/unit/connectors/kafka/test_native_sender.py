@@ -100,9 +100,9 @@ def batches(draw: st.DrawFn) -> tuple[ProducerColumns, ProvenanceHeaders | None,
     headers: Any = draw(st.sampled_from([None, [()] * rows, [[("h", b"1"), ("n", None)]] * rows]))
     stamps = None
     if draw(st.booleans()):
-        suffixes = "/0.0" if draw(st.booleans()) else tuple(column(HEADERS))
+        endings = None if draw(st.booleans()) else column(HEADERS | st.integers(0, 1 << 70))
         numbers = tuple(column(st.integers(-(1 << 63), 1 << 70)))
-        stamps = ProvenanceHeaders(tuple(column(HEADERS)), numbers, suffixes, 100)
+        stamps = ProvenanceHeaders(tuple(column(HEADERS)), numbers, draw(HEADERS), endings, 100)
     without = draw(st.sets(st.integers(0, rows - 1))) if rows else set()
     return ProducerColumns(values, of, times, headers, places), stamps, without
 
@@ -146,7 +146,7 @@ def test_keys_alone_and_a_large_batch_keep_their_order(
 ) -> None:
     """More rows than are passed on at once, with some in the middle that are left to the client."""
     values: list[Any] = [b"%d" % number for number in range(5_000)]
-    stamps = ProvenanceHeaders(("s/0/",) * 5_000, tuple(range(5_000)), "/0.0", 100)
+    stamps = ProvenanceHeaders(("s/0/",) * 5_000, tuple(range(5_000)), "/0.0", None, 100)
     values[10] = values[2_048] = values[4_999] = 1.5
     columns = ProducerColumns(values, [f"key-{number % 7}" for number in range(5_000)], repeat(1), None)
     for name, sender in senders.items():
