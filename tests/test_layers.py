@@ -39,7 +39,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "connectors": "core _util abc codecs",
     # What runs a plan
     "runtime": "core _util abc config codecs protocol plan storage",
-    "savepoints": "core abc codecs protocol storage runtime",
+    "savepoints": "core _util abc codecs protocol storage runtime",
     "testing": "core _util abc codecs protocol plan storage runtime savepoints",
     "coordination": "core _util abc config protocol plan storage runtime",
     "monitoring": "core _util abc protocol storage coordination",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.auditable import AuditableSource, AuditableTopic
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.cluster import Cluster
@@ -116,11 +116,11 @@ class PipelineRunner:
         before = {name: len(_read(cluster, topic)) for name, topic in sinks.items()}
         for name, values in inputs.items():
             produce_records(cluster, sources[name], _encode(plan, name, values))
-        with tempfile.TemporaryDirectory(prefix="kafka-eos-") as directory:
+        with temporary_directory() as directory:
             name = f"{program.name[:60]}-test-{uuid4().hex[:8]}"
-            _run_to_end(program, name, broker, parallelism, Path(directory))
+            _run_to_end(program, name, broker, parallelism, directory)
             run = LocalRun(list(sinks))
-            run.late = _read_late(Path(directory) / _CHECKPOINTS / name)
+            run.late = _read_late(directory / _CHECKPOINTS / name)
         for node in plan.sinks:
             if isinstance(node.sink, AuditableTopic):
                 written = _read(cluster, sinks[node.name])[before[node.name] :]

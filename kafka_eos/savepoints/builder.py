@@ -11,14 +11,15 @@ value that it could not read is refused here.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import InFlightRows, StateBackend, StateDescriptor, StateHandle, StateKind
 from kafka_eos.codecs import CountedCodec, KeyCodec, state_codec
@@ -55,8 +56,8 @@ class SavepointBuilder:
         self.job = ensure_name(job, "the job name")
         self.sources = dict(sources)
         self._base = base
-        self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-")
-        self._directory = Path(self._scratch.name)
+        self._scratch = ExitStack()
+        self._directory = self._scratch.enter_context(temporary_directory())
         self._store = LocalStorage(self._directory / "store")
         self._edited: dict[str, EditedOperator] = {}
         self._dropped: set[str] = set()
@@ -175,7 +176,7 @@ class SavepointBuilder:
         for edited in self._edited.values():
             edited.close()
         self._edited.clear()
-        self._scratch.cleanup()
+        self._scratch.close()
 
     def __enter__(self) -> SavepointBuilder:
         return self

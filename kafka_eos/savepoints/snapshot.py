@@ -10,13 +10,13 @@ memory, a state at a time.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
 from kafka_eos.abc.storage import CheckpointStorage
@@ -219,8 +219,8 @@ class Snapshot:
     @contextmanager
     def _rows(self, info: StateInfo, handles: Sequence[StateHandle]) -> Iterator[Scan]:
         with (
-            tempfile.TemporaryDirectory(prefix="kafka-eos-") as scratch,
-            open_handles(handles, self.storage, Path(scratch)) as sources,
+            temporary_directory() as scratch,
+            open_handles(handles, self.storage, scratch) as sources,
             closing(_chained(source.scan(info.name) for source in sources)) as rows,
         ):
             yield rows

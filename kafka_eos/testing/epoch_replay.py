@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.auditable import AuditableSource
 from kafka_eos.abc.state import StateBackend
 from kafka_eos.core.errors import PlanError, PoisonRecord
@@ -111,7 +111,7 @@ def replay_epochs(plan: Plan, start: ReplayStart, epochs: Iterable[EpochInput], 
     """
     result = ReplayedEpoch([sink.name for sink in plan.sinks])
     with ExitStack() as closing:
-        directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
+        directory = closing.enter_context(temporary_directory())
         run = _Replay(plan, start, result, directory, closing)
         has_begun, last = False, None
         for epoch in epochs:

@@ -12,10 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.auditable import AuditableSource
 from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
@@ -94,7 +93,7 @@ def run_plan(
         raise PlanError(f"pipeline {plan.name!r} has no source {unknown}; its sources are {names}")
     results = LocalRun([sink.name for sink in plan.sinks])
     with ExitStack() as closing:
-        directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
+        directory = closing.enter_context(temporary_directory())
         outputs = {sink.name: SinkOutput(sink, results) for sink in plan.sinks}
         clock = LocalClock(wall_clock() if now is None else now)
         pace = WatermarkSchedule(WITH_EACH_BATCH.every, clock.seconds)

@@ -7,7 +7,6 @@ as Arrow batches; state is in memory, and discarded at the end of the task.
 
 from __future__ import annotations
 
-import tempfile
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from kafka_eos import plan as plans
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
+from kafka_eos._util.temporary_directories import temporary_directory
 from kafka_eos.abc.auditable import AuditableSink, AuditableSource
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.state import StateBackend
@@ -414,8 +414,8 @@ class Backends:
     """In-memory state for every stateful operator of a plan, empty or restored from a savepoint."""
 
     def __init__(self, plan: Plan, savepoint: str | None) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")
-        root, groups = Path(self._scratch.name), range(MAX_KEY_GROUPS)
+        self._scratch = ExitStack()
+        root, groups = self._scratch.enter_context(temporary_directory()), range(MAX_KEY_GROUPS)
         copied = {node.name for node in plan.nodes if isinstance(node, plans.BroadcastConnectNode)}
         names = frozenset(node.name for node in plan.nodes if node.keyed) | copied
         storage = MemoryStorage() if savepoint is None else SavepointFiles(Path(savepoint))
@@ -433,7 +433,7 @@ class Backends:
     def __exit__(self, *_: object) -> None:
         for backend in self.by_operator.values():
             backend.close()
-        self._scratch.cleanup()
+        self._scratch.close()
 
 
 def _arrow(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
