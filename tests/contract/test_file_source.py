@@ -209,6 +209,26 @@ def test_a_file_that_grows_while_it_is_read_is_refused_before_it_is_done(
     assert reader.list_splits_at_end() == []
 
 
+@pytest.mark.parametrize("change", ["shorter", "longer"])
+def test_the_half_row_at_the_end_of_a_file_that_changes_while_it_is_read_is_no_bad_record(
+    change: str, source: FileSource[Order], tmp_path: Path
+) -> None:
+    lines(tmp_path / "a.jsonl", [Order(n, "x" * 1000) for n in range(100)])
+    refused: list[RawRecord] = []
+    reader = opened(source, services=Services(lambda operator, raw, error: refused.append(raw)))
+    read(reader, 1)
+    with (tmp_path / "a.jsonl").open("r+b") as file:
+        if change == "shorter":
+            file.truncate(50_500)
+        else:
+            file.seek(0, os.SEEK_END)
+            file.write(b'{"id":9,"te')
+
+    with pytest.raises(InputLost, match="has changed"):
+        [*iter(lambda: reader.poll(1, 0), None)]
+    assert refused == []
+
+
 def test_a_file_that_was_read_may_go_and_one_that_was_not_may_not(source: FileSource[Order], tmp_path: Path) -> None:
     reader = opened(source)
     read(reader, 4)

@@ -7,12 +7,14 @@ without rows, and barriers pass between two polls.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -37,9 +39,10 @@ _LONGEST: Final = 1.0
 
 
 class _OpenFile(Struct, frozen=True):
-    """The file that is being read. ``held``: resources to release after it."""
+    """The file that is being read, at a local path. ``held``: resources to release after it."""
 
     split: SplitId
+    path: Path
     rows: Iterator[Any]
     decode: Callable[[Any], Any]
     held: ExitStack
@@ -105,6 +108,8 @@ class FileReader(Reader[Any]):
                 self._open = self._opened(split, at)
                 self._expect_unchanged(name, at)
             rows, at_end = self._rows(name, at, self._open.rows, max_records)
+            if os.stat(self._open.path).st_size != at.size:  # it may end within a row now
+                self._expect_unchanged(name, at)
             if not rows:
                 if at_end:
                     self._expect_unchanged(name, at)
@@ -129,7 +134,7 @@ class FileReader(Reader[Any]):
             ) from None
         with ExitStack() as opened, map_errors(EnvironmentFailed, f"open {self._path(name)}"):
             path = opened.enter_context(self._place.opened(name))
-            return _OpenFile(split, self._reading.rows(path, at.row), decode, opened.pop_all())
+            return _OpenFile(split, path, self._reading.rows(path, at.row), decode, opened.pop_all())
 
     def _path(self, name: str) -> str:
         return f"{self._place.text}/{name}"
