@@ -21,11 +21,13 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term, ensure_name
 
 _IDENTITY = "[0-9a-f]{12}"
+_NUMBER = "(0|[1-9][0-9]{0,17})"
+"""A number as this module writes it, of at most 64 bits: every program may write such names."""
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
-_ID = re.compile(rf"([^.]+)(?:\.({_IDENTITY}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
+_ID = re.compile(rf"([^.]+)(?:\.({_IDENTITY}))?\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
 _GROUP_NUMBERS = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _REGISTRATION = re.compile(rf"[^.]+\.({_IDENTITY})")
-_METADATA = re.compile(rf"kafka_eos (\S+) ({_IDENTITY}|-) ([0-9]+)/([0-9]+) (\S+)/([0-9]+)")
+_METADATA = re.compile(rf"kafka_eos (\S+) ({_IDENTITY}|-) {_NUMBER}/{_NUMBER} (\S+)/([1-9][0-9]{{0,8}})")
 
 
 class TransactionalId(Struct, frozen=True):

@@ -31,9 +31,15 @@ def test_a_transactional_id_is_written_as_it_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["orders", f"orders.{IDENTITY}", "orders.3.1", f"x.orders.{IDENTITY}.3.1.2", "orders.3.1.x"]
+    "name",
+    [
+        *("orders", f"orders.{IDENTITY}", "orders.3.1", f"x.orders.{IDENTITY}.3.1.2", "orders.3.1.x"),
+        *("orders.03.1.2", "orders.3.00.2", f"orders.{2**63}.1.2", f"orders.3.1.{'9' * 5000}"),
+    ],
+    ids=lambda name: name[:20],
 )
 def test_other_names_are_no_transactional_ids(name: str) -> None:
+    """Nor are those with a number that no job writes, or that is read as another one."""
     assert TransactionalId.parse(name) is None
 
 
@@ -80,6 +86,10 @@ def test_a_marker_group_belongs_to_the_incarnation_of_its_transaction() -> None:
         ("kafka_eos orders - 7/3 a/9", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)), "a", 9)),
         ("kafka_eos orders - 7/3 a/9\0", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)), "a", 9)),
         ("kafka_eos 7/3", None),
+        (f"kafka_eos orders - {'9' * 4000}/3 a/9", None),
+        ("kafka_eos orders - 7/03 a/9", None),
+        (f"kafka_eos orders - 7/3 a/{2**40}", None),
+        ("kafka_eos orders - 7/3 a/0", None),
         ("", None),
         (None, None),
         ("of another program", None),
