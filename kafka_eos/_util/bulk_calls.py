@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from kafka_eos.core.fault_attribution import as_exception
+
 T = TypeVar("T")
 
 STOP_ITERATION_ESCAPED: Final = "StopIteration escaped from the function or codec"
@@ -59,8 +61,8 @@ def map_rows(
                 break
         except _TimeOver:
             break
-        except Exception as raised:  # noqa: BLE001 - a function may raise anything; ``refuse`` judges it
-            error = raised
+        except BaseException as raised:  # noqa: BLE001 - a function may raise anything; ``refuse`` judges it
+            error = as_exception(raised)
         refused.append(len(done) + len(refused))
         refuse(refused[-1], error)
     return done, refused

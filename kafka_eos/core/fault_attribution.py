@@ -34,8 +34,9 @@ _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, Memo
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
 _RECORD: Final = frozenset({ZoneInfoNotFoundError, BadGzipFile})
 """Classes of errors about a value. The first is raised from a FileNotFoundError, the second derives from OSError."""
-_NUMBERS_OF_VALUES: Final = frozenset({errno.EOVERFLOW, errno.ENAMETOOLONG, errno.EISDIR})
-"""Numbers of an OSError about a value: a time that has no date, and the name of no file, or of no time zone."""
+_NUMBERS_OF_VALUES: Final = frozenset({errno.EOVERFLOW, errno.ENAMETOOLONG, errno.EISDIR, errno.E2BIG})
+"""Numbers of an OSError about a value: a time that has no date, the name of no file, or of no time zone, and a text
+that is too long for an argument of a program."""
 _MESSAGES_OF_VALUES: Final = frozenset(
     {
         "Invalid data stream",
@@ -103,6 +104,26 @@ class ErrorRules(Struct, frozen=True):
             if each in _ENVIRONMENT:
                 return Fault.RECORD if _is_about_value(error) else Fault.ENVIRONMENT
         return None
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return what user code has raised for a record as an Exception: anything else would end the process, again and
+    again.
+
+    ``SystemExit`` is no Exception (``argparse`` raises it for a wrong argument), nor is a panic of a library in Rust.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):  # of a person, or of a generator that is closed
+        raise error
+    return wrap_in_exception(error)
+
+
+def wrap_in_exception(error: BaseException) -> Exception:
+    """Return an Exception that names what a function has raised."""
+    wrapped = RuntimeError(f"the function raised {name_error(error)}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def is_plain_data_error(error: Exception) -> bool:

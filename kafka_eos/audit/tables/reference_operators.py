@@ -12,6 +12,7 @@ from typing import Any, cast
 from kafka_eos import plan
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import CountedCodec, KeyCodec
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators import build_operator
 from kafka_eos.runtime.operators.fold import STATE
@@ -50,7 +51,8 @@ class _RowOperator(Operator):
         for index, row in enumerate(zip(*columns, strict=True)):
             try:
                 result = fn(*row)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
             else:
                 rows.append(index)

@@ -19,6 +19,7 @@ from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs.msgpack_codec import as_key
 from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import PlanError
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
@@ -142,7 +143,8 @@ class KeyedBundle:
         assert self._summing is not None
         try:
             return self._summing.merge(first, second)
-        except Exception as error:  # noqa: BLE001 (``reject_result`` judges whatever user code raises)
+        except BaseException as raised:  # noqa: BLE001 (``reject_result`` judges whatever user code raises)
+            error = as_exception(raised)
             (source, topic, lane), *_, branch, _ = place
             rejected = Batch([second], [0], BundleOrigin(source, topic, [place]), lane=lane, branch=[branch])
             self._ctx.reject_result(rejected, 0, error)

@@ -23,6 +23,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, Ttl
 from kafka_eos.codecs import CountedCodec
 from kafka_eos.core.errors import Bug
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import Operator, OperatorContext, iterate_with_clock
 from kafka_eos.runtime.operators.storability import storable_accumulators
@@ -77,7 +78,8 @@ class FoldOperator(Operator):
                 made = emit(key, acc)
                 if not (type(acc) is number and least <= acc <= greatest):  # a call for each row costs more
                     check(acc)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 index = len(out) + len(refused)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)

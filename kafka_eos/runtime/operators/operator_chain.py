@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from kafka_eos._util import log_context
 from kafka_eos.abc.state import StateBackend, StateDescriptor
 from kafka_eos.core.errors import PlanError
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.records import (
     MIN_EVENT_TIME,
@@ -464,7 +465,8 @@ class OperatorChain:
         for index, value in enumerate(batch.values):
             try:
                 node.exchange_codec.encode([value])
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
+                error = as_exception(raised)
                 if lacks_type(node, value):
                     self._undeclared.add(node.name)
                     break

@@ -24,7 +24,7 @@ from kafka_eos.abc.state import StateDescriptor, StateKind, Ttl
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.core.error_messages import describe_error, show_value
 from kafka_eos.core.errors import Bug, EnvironmentFailed, PlanError, RestartFromCheckpoint
-from kafka_eos.core.fault_attribution import ErrorRules, Fault
+from kafka_eos.core.fault_attribution import ErrorRules, Fault, as_exception
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.provenance import PROCESSING_TIMERS
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
@@ -175,7 +175,8 @@ class ProcessOperator(Operator):
                 advance(times[batch.origin_rows[index]])
             try:
                 outputs = list_outputs(call(key, value))
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
@@ -208,7 +209,8 @@ class ProcessOperator(Operator):
                 state.begin(key)
             try:
                 outputs = list_outputs(call(key, at))
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 return firings.reject(key, at, error)
             for state in states:
                 state.apply()

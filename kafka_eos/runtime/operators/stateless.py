@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kafka_eos.core.errors import PlanError
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.function_outputs import list_outputs
 from kafka_eos.runtime.operators.operator import Operator, call_each
@@ -78,7 +79,8 @@ class MapBatchesOperator(Operator):
         given = batch.values[start:stop]
         try:
             made = list(self._fn(given))
-        except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+        except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            error = as_exception(raised)
             self._ctx.expect_record(batch, start, error)
             if stop - start == 1:
                 self._ctx.reject(batch, start, error)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from kafka_eos._util.failpoints import hit
 from kafka_eos.core.error_messages import describe_error, show_value
 from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
@@ -113,7 +114,8 @@ class Firings:
         """
         try:
             return fn(*args)
-        except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+        except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            error = as_exception(raised)
             return self.reject(key, time, error)
 
     def reject(self, key: Any, time: int, error: Exception) -> Sequence[Any]:

@@ -21,6 +21,7 @@ from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import Ttl
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.epoch_buffer import KeyedBundle, PartialMerge
@@ -70,7 +71,8 @@ class PartialFoldOperator(Operator):
                 acc = accumulators.get(key, _NOTHING)
                 changed = step(init() if acc is _NOTHING else acc, value)
                 self._summing.check(changed)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 continue
             accumulators[key] = changed
@@ -119,7 +121,8 @@ class MergingFoldOperator(FoldOperator):
                 entry = entries.get(key)
                 changed = (0, part) if entry is None else (entry[0], merge(entry[1], part))
                 self._storable.check(changed[1])
-            except Exception as error:  # noqa: BLE001 (``reject_result`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject_result`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject_result(batch, index, error)
                 continue
             entries[key] = changed

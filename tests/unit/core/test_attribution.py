@@ -99,6 +99,7 @@ RECORDS = [
     _raised(lambda: ZoneInfo("Europe/Nowhere")),
     _raised(lambda: ZoneInfo("Europe")),
     _raised(lambda: ZoneInfo("x" * 300)),
+    _raised(lambda: subprocess.run(["true", "x" * 10**6], check=True)),
     _raised(lambda: datetime.fromtimestamp(1_700_000_000_000_000_000)),
     _raised(lambda: time.gmtime(-(10**17))),
     _raised(lambda: gzip.decompress(b"no gzip")),

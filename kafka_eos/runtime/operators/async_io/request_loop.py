@@ -22,8 +22,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kafka_eos.core.error_messages import name_error
 from kafka_eos.core.errors import Bug, EnvironmentFailed
+from kafka_eos.core.fault_attribution import wrap_in_exception
 from kafka_eos.plan.function_checks import asynchronous, describe_function
 from kafka_eos.plan.retries import Breaker, Circuit, Retries
 from kafka_eos.runtime.operators.async_io.loop_watchdog import LoopWatchdog
@@ -187,7 +187,7 @@ class Requester:
                 raise
             # The function's own client cancelled it, or it tried to exit the process: its row must get a result all the
             # same.
-            answer = RequestResult(error=_as_exception(error))
+            answer = RequestResult(error=wrap_in_exception(error))
         self._answers.put((ticket, answer))
 
     def _cancel(self) -> None:
@@ -203,12 +203,6 @@ async def _in_thread(threads: DaemonThreadPool, fn: Callable[[Any], Any], value:
     """
     found = await asyncio.wrap_future(threads.submit(fn, value))
     return await found if inspect.isawaitable(found) else found
-
-
-def _as_exception(error: BaseException) -> Exception:
-    wrapped = RuntimeError(f"the function raised {name_error(error)}")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _now() -> float:

@@ -14,6 +14,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import BackendState, StateDescriptor
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.core.errors import PlanError
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import OperatorContext
@@ -146,7 +147,8 @@ class BroadcastStates:
             state.begin()
         try:
             _expect_nothing(self._ctx.operator, call(value))
-        except Exception as error:  # noqa: BLE001 (``reject_broadcast`` judges whatever user code raises)
+        except BaseException as raised:  # noqa: BLE001 (``reject_broadcast`` judges whatever user code raises)
+            error = as_exception(raised)
             failed = error
         for state in self._states.values():
             state.end(applied=failed is None)

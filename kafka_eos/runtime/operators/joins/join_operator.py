@@ -21,6 +21,7 @@ from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import ElementsCodec
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import MIN_EVENT_TIME, Batch
 from kafka_eos.plan import JoinNode, input_of
@@ -88,7 +89,8 @@ class JoinOperator(Operator):
                 outputs = () if at is not None else self._too_late(side, *element)
                 if at is not None:
                     check((element,))
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever is raised for a row)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever is raised for a row)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue

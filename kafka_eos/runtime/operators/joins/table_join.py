@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.error_messages import UnfitValue, show_value
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import SAME_KEYS, TableJoinNode, input_of
 from kafka_eos.runtime.operators.operator import Operator, OperatorContext
@@ -55,7 +56,8 @@ class TableJoinOperator(Operator):
             try:
                 if row.value is not None:
                     self._storable.check(row.value)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 continue
             found[key] = row.value
@@ -84,7 +86,8 @@ class TableJoinOperator(Operator):
                 continue
             try:
                 made.append(fn(value, row))
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 left_out.append(index)
         return replace(batch.drop(left_out), values=made, updates=None)

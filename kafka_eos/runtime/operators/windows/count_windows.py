@@ -20,6 +20,7 @@ from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import BackendState, StateDescriptor
 from kafka_eos.codecs import CountedCodec, RowPanesCodec
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.core.windows import Window
 from kafka_eos.runtime.operators.operator import Operator, OperatorContext, iterate_with_clock
@@ -61,7 +62,8 @@ class RowCountWindowOperator(Operator):
             try:
                 acc = self._with(panes.get(pane), item, number, kept=not full)
                 outputs = self._result(key, number + 1, panes, pane, acc) if full else []
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue

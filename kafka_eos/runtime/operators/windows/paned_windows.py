@@ -11,6 +11,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 from kafka_eos._util.log_context import TrackedRows
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import WindowNode
 from kafka_eos.plan.window_assigners import PanedAssigner
@@ -52,7 +53,8 @@ class PanedWindowOperator(WindowOperator):
                 changed = first(item) if acc is ABSENT else add(acc, item)
                 if changed is None:
                     raise make_none_error()
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 continue
             if acc is ABSENT:
@@ -77,7 +79,8 @@ class PanedWindowOperator(WindowOperator):
                     results = self._too_late(times[index], batch.values[index], last)
                 else:
                     changed, results = self._changed(place, cells.get(place, ABSENT), item)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue

@@ -18,6 +18,7 @@ from typing import Any
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import MsgpackCodec
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import WindowNode
 from kafka_eos.plan.window_assigners import SessionWindows
@@ -68,7 +69,8 @@ class SessionWindowOperator(WindowOperator):
                     raise make_none_error()
                 full = self._is_full(acc)
                 results = [(end - 1, self._emitted(key, start, end, [acc]))] if over or full else []
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue

@@ -16,6 +16,7 @@ from typing import Any
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import PaneContents, StateDescriptor
 from kafka_eos.core.errors import Bug
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import Batch
 from kafka_eos.core.windows import Window
 from kafka_eos.plan import WindowNode
@@ -76,7 +77,8 @@ class SinglePaneWindowOperator(WindowOperator):
                 changed = first(item) if acc is ABSENT else add(acc, item)
                 if changed is None:
                     raise make_none_error()
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 continue
             held[key] = changed
@@ -96,7 +98,8 @@ class SinglePaneWindowOperator(WindowOperator):
                     results = self._too_late(times[index], batch.values[index], end)
                 else:
                     changed, results = self._changed(key, pane, cells[pane].get(key, ABSENT), item)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
@@ -164,7 +167,8 @@ class SinglePaneWindowOperator(WindowOperator):
         for key, acc in zip(taken.keys, taken.values, strict=True):
             try:
                 made.append(emit(key, window, acc))
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+            except BaseException as raised:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                error = as_exception(raised)
                 made.append(self._firings.reject(key, time, error))
         if self._by_clock is not None:
             for key in taken.keys:
