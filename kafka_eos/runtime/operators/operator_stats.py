@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from kafka_eos._util import log_context
 from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.records import Batch
+
+_MOST_COUNTED: Final = 2**63 - 1
+"""Where a counter stops: a number in a record may be larger than any that a message can have."""
 
 
 class UserCounter(Struct):
@@ -27,7 +30,7 @@ class UserCounter(Struct):
             raise UnfitValue(
                 f"a counter can only grow by a whole number that is not negative (got inc({show_value(n)}))"
             )
-        self.count += n
+        self.count = min(self.count + n, _MOST_COUNTED)
 
 
 class OperatorCounters(Struct):

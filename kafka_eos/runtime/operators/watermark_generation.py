@@ -16,11 +16,13 @@ from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.core.error_messages import UnfitValue, describe_error, show_value
 from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import as_exception
 from kafka_eos.core.records import EVENT_TIMES, MIN_EVENT_TIME, Batch, Watermark
 from kafka_eos.plan.watermarks import WatermarkGenerator, WatermarkStrategy
 from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.protocol.watermarks import SplitWatermarks
 from kafka_eos.runtime.operators.operator import Operator, call_each
+from kafka_eos.runtime.operators.storability import StorableValues
 
 STATE, GENERATED = "newest", "generated"
 """The states per split, without a generator and with one."""
@@ -43,7 +45,9 @@ class TimestampsOperator(Operator):
             self._assigned = True
             name, tp = (STATE, int) if self._generator is None else (GENERATED, self._generator.state)
             self._ctx.drop_state(STATE if name == GENERATED else GENERATED)
-            self._state = self._ctx.value_state(StateDescriptor(name, KeyCodec(), state_codec(tp)))
+            codec = state_codec(tp)
+            self._state = self._ctx.value_state(StateDescriptor(name, KeyCodec(), codec))
+            self._storable = StorableValues(codec, "what on_event returned", "Return a value that its type can hold.")
             stored = dict(self._state.items())
             for other in stored.keys() - set(splits):
                 self._state.delete(other)
@@ -121,8 +125,10 @@ class TimestampsOperator(Operator):
                 self._known[split] = on_event(self._known.get(split), value, time)
                 if self._known[split] is None:
                     raise UnfitValue("on_event returned None, which is what a split begins with")
+                self._storable.check(self._known[split])
                 reached = self._newest(self._known[split])
-            except Exception as error:
+            except BaseException as raised:  # noqa: BLE001 - user code may raise anything; ``_at_fault`` judges it
+                error = as_exception(raised)
                 raise self._at_fault(batch, index, error) from error
             newest[split] = max(newest.get(split, MIN_EVENT_TIME), MIN_EVENT_TIME if reached is None else reached)
         self._splits = self._splits.record_rows(newest)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kafka_eos import Pipeline
@@ -114,3 +115,12 @@ def test_what_an_operator_hands_on_at_the_barrier_is_counted_there(time: Time, t
     assert before == (3, 0)
     assert opened.stats[partial].rows_out == 2
     assert opened.stats["sum"].busy == 10, "the first partial sum of a key has nothing to be merged with"
+
+
+def test_a_counter_that_is_told_any_number_of_a_record_can_still_be_reported() -> None:
+    """A record may have a number of any size, and the figures of a worker travel as MessagePack."""
+    counter = worked.UserCounter()
+    counter.inc(2**70)
+    counter.inc()
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(counter.count)) == 2**63 - 1

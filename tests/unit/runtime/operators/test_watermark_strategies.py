@@ -206,6 +206,7 @@ def _fails(known: Any, value: Any, time: int) -> Any:
     [
         (generated(int, on_event=_fails, watermark=int), "LookupError: unknown"),
         (generated(int, on_event=lambda known, value, time: None, watermark=int), "on_event returned None"),  # type: ignore[arg-type,return-value]
+        (generated(int, on_event=lambda known, value, time: 2**64, watermark=lambda known: 1), "cannot be stored"),
         (generated(int, on_event=lambda known, value, time: 1, watermark=lambda known: 10**18), "whole number"),
         (generated(int, on_event=lambda known, value, time: 1, watermark=lambda known: "now"), "whole number"),  # type: ignore[arg-type,return-value]
     ],
