@@ -18,7 +18,7 @@ from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.sink.producer_pool import WarmProducer
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import JobIdentity, Term
-from tests.chaos.harness import Job
+from tests.chaos.harness import Job, create_topic
 from tests.chaos.running import check_all, make_job, refused, running
 from tests.kafka_rights import Right, Rights, documented
 from tests.secured import LIMITED, PASSWORD, Secured
@@ -98,6 +98,37 @@ def test_each_right_that_is_missing_is_named(job: Job, rights: Rights, secured: 
     committer.register(ctx)
     with KafkaRequests(where) as rpc:
         assert rpc.describe(registration_id(job.name, ctx.identity or JobIdentity("-"))) is not None
+
+
+def test_a_topic_of_others_that_matches_a_pattern_stops_no_job_that_may_not_read_it(
+    job: Job, rights: Rights, secured: Secured
+) -> None:
+    ours, theirs = job.input, f"{job.input}-theirs"
+    ctx, where = _context(job, secured), _cluster(secured)
+    pattern = re.compile(f"{re.escape(job.input)}.*")
+    source = KafkaSource(pattern, value=dict, bootstrap_servers=where.bootstrap, config=where.config)
+    rights.give([("Read", "topic", ours, False)])
+    until_allowed(lambda: source.discover(ctx, None))
+    known = source.discover(ctx, None)
+    create_topic(secured.open, theirs, 1)
+    rights.give([("Describe", "topic", theirs, False)])
+
+    def told() -> bool:
+        return any(
+            f"the user may not read {theirs}, although the pattern " in each for each in source.check(ctx, known)
+        )
+
+    eventually(told, "the topic is seen")
+    assert source.discover(ctx, known) == known == source.discover(ctx, None)
+    assert source.get_end_positions(ctx).keys() == known.keys()
+
+    rights.give([("Read", "topic", theirs, False)])
+    eventually(lambda: source.discover(ctx, known).keys() == {*known, f"{theirs}/0"}, "its permission counts")
+    rights.take(("Read", "topic", ours, False))
+    rights.take(("Read", "topic", theirs, False))
+    eventually(lambda: source.check(ctx, known) != [], "its permission counts no more")
+    with pytest.raises(ConfigError, match="lacks permission to Read on topic"):
+        source.discover(ctx, None)
 
 
 def lacks(call: Callable[[], object], rights: Rights, *needed: Right) -> None:

@@ -60,6 +60,11 @@ class TopicMetadata(Struct, frozen=True):
     may: frozenset[AclOperation] | None = None
     leaders: frozenset[int] = frozenset()
 
+    @property
+    def may_be_read(self) -> bool:
+        """Return whether the user may read it, or the broker does not report it."""
+        return self.may is None or AclOperation.READ in self.may
+
 
 def _exists(topic: str, facts: TopicMetadata | None) -> bool:
     return facts is not None

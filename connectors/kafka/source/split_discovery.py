@@ -58,7 +58,7 @@ class SplitDiscovery(Struct, frozen=True):
             rules = [LOG_START, HIGH_WATERMARK]
         else:
             rules = [OffsetRule.of(self.start), *([] if self.end is None else self.end.rules)]
-        return [(topic, rule) for topic in self.topics.select_topics(survey.there) for rule in rules]
+        return [(topic, rule) for topic in self.topics.select_topics(survey.readable) for rule in rules]
 
     def find_positions(self, survey: TopicSurvey, known: Positions | None) -> Positions:
         """Return the partitions with their positions; see ``Source.discover``."""
@@ -75,8 +75,10 @@ class SplitDiscovery(Struct, frozen=True):
         return bool(read) and all(until_of(at) is not None for at in read)
 
     def _begin(self, survey: TopicSurvey) -> dict[SplitId, Position]:
-        topics = self.topics.select_topics(survey.there)
+        topics = self.topics.select_topics(survey.readable)
         if not topics:
+            for topic in self.topics.select_topics(survey.there):
+                survey.facts(topic)  # says which permission is missing
             raise self.topics.nothing_matches()
         if isinstance(self.start, datetime) and is_to_come(self.start):
             raise ConfigError(
@@ -91,7 +93,8 @@ class SplitDiscovery(Struct, frozen=True):
 
     def _continue(self, survey: TopicSurvey, known: Positions) -> dict[SplitId, Position]:
         self.topics.check(known)
-        by_topic: dict[str, dict[SplitId, Position]] = {topic: {} for topic in self.topics.select_topics(survey.there)}
+        topics = self.topics.select_topics(survey.readable)
+        by_topic: dict[str, dict[SplitId, Position]] = {topic: {} for topic in topics}
         for split, at in known.items():
             by_topic.setdefault(topic_of(split), {})[split] = at
         found: dict[SplitId, Position] = {}
@@ -108,7 +111,7 @@ class SplitDiscovery(Struct, frozen=True):
     def find_end_positions(self, survey: TopicSurvey) -> Positions:
         """Return the positions after the last record that a read_committed reader can see now."""
         found: dict[SplitId, Position] = {}
-        for topic in self.topics.select_topics(survey.there):
+        for topic in self.topics.select_topics(survey.readable):
             if topic not in survey.there:  # ends are queried only for topics that were found before
                 raise self.topics.gone(topic)
             found |= positions(topic, survey.facts(topic).topic_id, survey.offsets(topic, STABLE_OFFSET))

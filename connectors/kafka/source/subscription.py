@@ -106,14 +106,19 @@ class Subscription(Struct, frozen=True):
         unknown = sorted(self.exclude - {*there} - {topic_of(split) for split in known})
         if not unknown:
             return []
-        chosen = self.select_topics(there)
-        read = ", ".join(chosen[:_MOST_NAMES]) + (
-            f" and {rest} more" if (rest := len(chosen) - _MOST_NAMES) > 0 else ""
-        )
         return [
             f"exclude= has {', '.join(map(repr, unknown))}, but the cluster shows no such topic. "
-            f"The source reads: {read or 'none'}. If one of these was meant, correct the name; a "
-            "topic of that name that is created later is not read"
+            f"The source reads: {_list_some(self.select_topics(there)) or 'none'}. If one of these was meant, correct "
+            "the name; a topic of that name that is created later is not read"
+        ]
+
+    def describe_forbidden(self, topics: Sequence[str]) -> list[str]:
+        """Return a notice for topics that match, and that the user may not read."""
+        if not topics:
+            return []
+        return [
+            f"the user may not read {_list_some(topics)}, although the pattern {self.text!r} matches. The source "
+            "leaves such topics out, and reads each from its beginning once the permission is there"
         ]
 
     def find_feedback(self, topic: str, *, refused: bool) -> str | None:
@@ -159,3 +164,8 @@ class Subscription(Struct, frozen=True):
             "(docs/failures-and-recovery.md, missing input).",
             LossCause.MISSING,
         )
+
+
+def _list_some(topics: Sequence[str]) -> str:
+    more = f" and {rest} more" if (rest := len(topics) - _MOST_NAMES) > 0 else ""
+    return ", ".join(topics[:_MOST_NAMES]) + more

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.client.access_rights import AclOperation, describe_missing, reads
+from kafka_eos.connectors.kafka.client.access_rights import describe_missing, reads
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import (
     AdminClient,
@@ -90,6 +90,11 @@ class TopicSurvey:
         return [name for name, facts in self._topics.items() if facts is not None]
 
     @property
+    def readable(self) -> list[str]:
+        """Return those of them that the user may read, or of which the cluster does not say it."""
+        return [name for name, facts in self._topics.items() if facts is not None and facts.may_be_read]
+
+    @property
     def in_trouble(self) -> bool:
         """Return whether an offset could not be read."""
         return any(isinstance(answer, Retryable) for answer in self._found.values())
@@ -104,7 +109,7 @@ class TopicSurvey:
         if facts is None:
             missing = [name for name, found in self._topics.items() if found is None]
             raise ConfigError("\n".join(missing_topic(name, self._bootstrap) for name in missing))
-        if facts.may is not None and AclOperation.READ not in facts.may:
+        if not facts.may_be_read:
             raise ConfigError(describe_missing(self._where, [reads(topic)]))
         if facts.leaderless:
             partitions = ", ".join(map(str, facts.leaderless))
