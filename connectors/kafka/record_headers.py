@@ -5,8 +5,8 @@ Rule: headers that cannot be read or written are an error of their record, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from operator import methodcaller
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import length_hint, methodcaller
 from typing import Any, Final
 
 from kafka_eos.connectors.kafka.client.librdkafka import Message
@@ -38,6 +38,18 @@ def read_raw_headers(message: Message) -> Headers:
     except (SystemError, UnicodeDecodeError):
         message.set_headers(LOST)  # the client has kept its list, and returns it the next time, without an error
         return _get(message)  # type: ignore[no-any-return]
+
+
+def read_all_headers(messages: Sequence[Message]) -> Iterator[Headers]:
+    """Yield the headers of each record that has any, as ``read_raw_headers`` returns them, one after the other."""
+    unread = iter(messages)
+    while True:
+        try:
+            yield from filter(None, map(_get, unread))  # without a call of Python for a record without headers
+            return
+        except (SystemError, UnicodeDecodeError):
+            messages[-1 - length_hint(unread)].set_headers(LOST)
+            yield LOST
 
 
 def check_headers(headers: Iterable[Any]) -> Headers:

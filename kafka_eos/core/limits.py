@@ -59,7 +59,8 @@ class Limits:
 
     # Kafka
     decoded_bytes: int = _limit(8 << 20, 1000)
-    """Bytes of values in a batch, which has at least one record: a decoded value may take fifty times its bytes."""
+    """Bytes of values, headers and decoded keys in a batch, which has at least one record: decoded, they may take fifty
+    times their bytes."""
     log_fetch_bytes: int = _limit(8 << 20, 100)
     """A broker returns at least one batch of records."""
     spare_producers: int = _limit(8, 1)

@@ -6,13 +6,18 @@ Rule: both behave in the same way, so that the rest of the source does not know 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, takewhile
+from typing import Any, Final, Self
 
 from kafka_eos.connectors.kafka.client.librdkafka import Message
-from kafka_eos.connectors.kafka.record_headers import LOST, expect_readable, read_raw_headers
+from kafka_eos.connectors.kafka.record_headers import LOST, expect_readable, read_all_headers, read_raw_headers
 from kafka_eos.core.records import Headers, RawRecord
 
+_HEADER: Final = 16
+"""Bytes that a header counts for: it may have two in the log, and takes more than a hundred as an object."""
+_PACKED: Final = _HEADER // 8
+"""Bytes that a byte of packed headers counts for: each of them has eight and more."""
 _value: Callable[[Message], bytes | None] = Message.value
 _key: Callable[[Message], bytes | None] = Message.key
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
@@ -56,6 +61,24 @@ class FetchedRecords(ABC):
     def raw(self, row: int) -> RawRecord:
         """Return one record, undecoded."""
 
+    def count_within(self, most: int, *, keys: bool) -> int:
+        """Return how many of the first records have up to ``most`` bytes together, and at least one.
+
+        ``keys``: whether keys count, as values and headers do.
+        """
+        if self._have_at_most(most, keys):
+            return len(self)
+        ends = accumulate(self._size(row, keys) for row in range(len(self)))
+        return max(1, sum(1 for _ in takewhile(most.__ge__, ends)))
+
+    @abstractmethod
+    def _have_at_most(self, most: int, keys: bool) -> bool:
+        """Return whether all records have up to ``most`` bytes: quickly, and without unpacking headers beyond it."""
+
+    @abstractmethod
+    def _size(self, row: int, keys: bool) -> int:
+        """Return the bytes of one record."""
+
     def headers(self, row: int) -> Headers:
         """Return the headers of a record. Raises ValueError if a name is not UTF-8."""
         return expect_readable(self.raw_headers(row))
@@ -84,6 +107,19 @@ class MessageRecords(FetchedRecords):
 
     def raw_headers(self, row: int) -> Headers:
         return read_raw_headers(self._messages[row])
+
+    def _have_at_most(self, most: int, keys: bool) -> bool:
+        left = most - _sum_lengths(self.values()) - (_sum_lengths(self.keys()) if keys else 0)
+        for headers in read_all_headers(self._messages):
+            left -= _HEADER * len(headers)
+            if left < 0:
+                break
+        return left >= 0
+
+    def _size(self, row: int, keys: bool) -> int:
+        message = self._messages[row]
+        parts = [message.value(), message.key()] if keys else [message.value()]
+        return _sum_lengths(parts) + _HEADER * len(self.raw_headers(row))
 
     def take(self, rows: Sequence[int]) -> Self:
         return type(self)(self.topic, [self._messages[row] for row in rows])
@@ -156,6 +192,14 @@ class NativeRecords(FetchedRecords):
         except UnicodeDecodeError:
             return LOST
 
+    def _have_at_most(self, most: int, keys: bool) -> bool:
+        size = _sum_lengths(self._values) + _PACKED * _sum_lengths(self._headers or ())
+        return size + (_sum_lengths(self._keys) if keys else 0) <= most
+
+    def _size(self, row: int, keys: bool) -> int:
+        packed = None if self._headers is None else self._headers[row]
+        return _sum_lengths((self._values[row], self._keys[row] if keys else None)) + _PACKED * len(packed or b"")
+
     def take(self, rows: Sequence[int]) -> Self:
         def of(column: Sequence[Any]) -> list[Any]:
             return list(map(column.__getitem__, rows))
@@ -174,3 +218,7 @@ class NativeRecords(FetchedRecords):
             self._values[row],
             tuple(self.raw_headers(row)),
         )
+
+
+def _sum_lengths(parts: Iterable[bytes | None]) -> int:
+    return sum(map(len, filter(None, parts)))

@@ -214,7 +214,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Sour
         types = tuple(source._codecs.of_any[part].type for part in ("key", "value"))
         whole: Any = Record
         source.value_type = None if None in types else whole[types]
-        source._decoding = MessageDecoder(source._codecs.columns, source._filter)
+        source._decoding = MessageDecoder(source._codecs.columns, source._filter, has_keys=True)
         return source
 
     def find_table_obstacle(self) -> str | None:
@@ -305,9 +305,13 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Sour
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
         """Check the environment at a start, and return notices."""
         notices = [*expect_readable(*self.codecs().values())]
-        if self._topics.exclude:
+        if self._topics.pattern is not None:
             with KafkaRequests(self._cluster(ctx)) as rpc:
-                notices += self._topics.find_unknown_exclusions(rpc.topic_names(), known or ())
+                listed = rpc.topic_names()
+                found = rpc.topics(self._topics.select_topics(listed))
+            forbidden = [name for name, facts in found.items() if facts is not None and not facts.may_be_read]
+            notices += self._topics.find_unknown_exclusions(listed, known or ())
+            notices += self._topics.describe_forbidden(forbidden)
         return notices
 
     def check_table(self, ctx: JobContext) -> Sequence[str]:
@@ -355,7 +359,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, SupportsSampling, Sour
     def get_all_end_positions(self, ctx: JobContext, asked: Sequence[KafkaSource[Any]]) -> Sequence[PositionsOrRetry]:
         with self._survey(ctx, [(source, None) for source in asked]) as survey:
             survey.fetch_offsets(
-                (topic, STABLE_OFFSET) for source in asked for topic in source._topics.select_topics(survey.there)
+                (topic, STABLE_OFFSET) for source in asked for topic in source._topics.select_topics(survey.readable)
             )
             return [get_or_retry(partial(source._discovery.find_end_positions, survey)) for source in asked]
 

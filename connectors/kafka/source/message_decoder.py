@@ -125,10 +125,12 @@ class MessageDecoder(Struct, frozen=True):
     """The decoder of a source's fetched records into batches. ``columns``: the decoding by topic.
 
     ``header_filter``: whether a record belongs to the source, by its headers; others are filtered out without decoding.
+    ``has_keys``: whether keys are decoded, too.
     """
 
     columns: Callable[[str], Columns]
     header_filter: HeaderFilter | None = None
+    has_keys: bool = False
 
     def batch(
         self, source: str, records: FetchedRecords, refuse: Reject, seconds: float = math.inf

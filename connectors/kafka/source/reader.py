@@ -7,10 +7,9 @@ advances past the control records at the end of a partition when librdkafka repo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 from kafka_eos.abc.source import Reader, total_lag
@@ -168,7 +167,7 @@ class KafkaReader(Reader[T]):
         if records is None:
             self._fetch(max_records, timeout)
             records = self._next_of_one_topic(max_records)
-        batch = None if records is None else self._decoded(self._keep_first(records, _count_decoded(records.values())))
+        batch = None if records is None else self._decoded(self._keep_first(records, self._count_decoded(records)))
         # Only now: if rejecting a record raises, no position may have advanced.
         self._settle()
         return batch
@@ -195,6 +194,10 @@ class KafkaReader(Reader[T]):
                 self._fetched[index : index + 1] = [records.take(left)] if left else []
                 return records.take(free)
         return None
+
+    def _count_decoded(self, records: FetchedRecords) -> int:
+        """Return how many of the first records are decoded at once, by their bytes."""
+        return records.count_within(LIMITS.decoded_bytes, keys=self._decoding.has_keys)
 
     def _keep_first(self, records: FetchedRecords, count: int) -> FetchedRecords:
         """Return the first records; the others stay buffered."""
@@ -382,15 +385,6 @@ class KafkaReader(Reader[T]):
 
     def close(self) -> None:
         self._client.fetcher.close()
-
-
-def _count_decoded(values: Sequence[bytes | None]) -> int:
-    """Return how many of the first values are decoded at once, by their bytes."""
-    most = LIMITS.decoded_bytes
-    if sum(map(len, filter(None, values))) <= most:
-        return len(values)
-    ends = accumulate(len(value or b"") for value in values)
-    return max(1, sum(1 for _ in takewhile(most.__ge__, ends)))
 
 
 def _place(split: SplitId) -> Place:

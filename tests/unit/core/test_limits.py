@@ -26,6 +26,7 @@ NOT_LOOKED_AT = (
 
 NO_SIZES: Mapping[str, str] = {
     "prescribed by a format, a protocol or a server": """
+        kafka_eos/runtime/operators/operator_stats.py _MOST_COUNTED
         kafka_eos/codecs/registry/registry_client.py MAX_SCHEMA_ID
         kafka_eos/storage/local_files.py _PRIVATE
         kafka_eos/storage/epoch_ledger.py _DIGITS
@@ -171,6 +172,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/postgres/sink/write_strategy.py EACH
     """,
     "an estimate, or a buffer of the operating system": """
+        connectors/kafka/source/fetched_records.py _HEADER
         kafka_eos/plan/worker_memory.py PROCESS_BYTES _LARGEST_SHARE
         kafka_eos/_util/gc_tuning.py _YOUNG_OBJECTS
         kafka_eos/coordination/status_file.py _BACKLOG

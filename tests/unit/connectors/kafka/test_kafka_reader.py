@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 from kio.schema.errors import ErrorCode
 
 from kafka_eos.abc.codec import Codec
@@ -15,7 +16,7 @@ from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.source import reader as reader_module
-from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords
+from kafka_eos.connectors.kafka.source.fetched_records import FetchedRecords, MessageRecords
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, position, split_id
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.core.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, LossCause, PoisonRecord
@@ -46,11 +47,14 @@ def opened(record_client: str, broker: ScriptedBroker) -> Iterator[Opened]:
     """``opened({partition: offset})``: readers of the log."""
     readers: list[Reader[Any]] = []
 
-    def open_(at: dict[int, int], services: Services | None = None, value: Any = int, **config: Any) -> Reader[Any]:
+    def open_(
+        at: dict[int, int], services: Services | None = None, value: Any = int, *, whole: bool = False, **config: Any
+    ) -> Reader[Any]:
         job = JobContext("job", Term(1), {"bootstrap_servers": broker.address})
         task = TaskContext(job, 0, 1, "numbers", services or Services())
         soon = {"fetch.wait.max.ms": 10, **config}
-        readers.append(KafkaSource("in", value=value, config=soon).reader(task, positions(at)))
+        source: Any = KafkaSource.records if whole else KafkaSource
+        readers.append(source("in", value=value, config=soon).reader(task, positions(at)))
         return readers[-1]
 
     yield open_
@@ -181,6 +185,33 @@ def test_a_batch_ends_before_its_values_have_too_many_bytes(log: Log, opened: Op
         found.append(batch and batch.values)
         assert at(reader) == {0: number}
     assert found == [[1, 22], [333], [4444444], [55, 66]]
+
+
+@pytest.mark.limits(decoded_bytes=200)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_batch_ends_before_its_records_have_too_many_headers(log: Log, opened: Opened, whole: bool) -> None:
+    """Two bytes in the log are a hundred as an object. Those of which one cannot be read do not end the count."""
+    many, few = [(b"", b"")] * 8, [(b"\xff", b"")]
+    for headers in (few, many, few, many, many, few):
+        log.append(0, b"1", headers=headers)
+    refused: list[int] = []
+    reader = opened({0: 0}, Services(lambda name, raw, error: refused.append(raw.offset)), whole=whole)
+    fetched_all(log)
+
+    ends = []
+    while at(reader) != {0: 6}:
+        reader.poll(100, 0.1)
+        if at(reader) not in ends:
+            ends.append(at(reader))
+    assert ends == [{0: 3}, {0: 4}, {0: 6}]
+    assert refused == ([0, 2, 5] if whole else [])
+
+
+@pytest.mark.limits(decoded_bytes=4)
+def test_a_batch_ends_before_its_keys_have_too_many_bytes_if_they_are_decoded() -> None:
+    records = MessageRecords("in", [Message("in", 0, offset, key=b"333", value=b"1") for offset in range(3)])
+
+    assert [records.count_within(4, keys=keys) for keys in (False, True)] == [3, 1]
 
 
 def test_who_waits_is_given_what_comes_meanwhile(log: Log, opened: Opened) -> None:
