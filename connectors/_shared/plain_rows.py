@@ -118,5 +118,9 @@ def _of_model(tp: type[pydantic.BaseModel]) -> frozenset[str]:
 
 
 def encode_row(row: object) -> bytes:
-    """Return a row as JSON text; equal values give equal bytes."""
-    return json.dumps(row, ensure_ascii=False, default=repr).encode()
+    """Return a row as JSON text; equal values give equal bytes. A row that is nested too deeply is only described."""
+    try:
+        text = json.dumps(row, ensure_ascii=False, default=repr)
+    except RecursionError:
+        text = '"nested too deeply to be written as JSON"'
+    return text.encode(errors="backslashreplace")  # half of a surrogate pair, as JSON escapes it

@@ -360,6 +360,45 @@ def test_a_value_that_python_would_change_is_rejected_and_the_others_are_read(da
     assert refused == [1, 2, 3]
 
 
+class Document(msgspec.Struct):
+    id: int
+    doc: int
+
+
+@pytest.mark.parametrize(
+    "doc",
+    ["[" * 3000 + "]" * 3000, "9" * 5000, "1e99999999999999999999", r'"\ud800"'],
+    ids=["deep", "digits", "exponent", "surrogate"],
+)
+def test_json_that_exceeds_the_limits_of_python_is_rejected_and_the_others_are_read(
+    doc: str, database: Database
+) -> None:
+    where = database()
+    do(where, "CREATE TABLE t (id int PRIMARY KEY, doc json)", f"INSERT INTO t VALUES (1, '1'), (2, '{doc}'), (3, '3')")
+    refused: list[RawRecord] = []
+    services = Services(lambda operator, raw, error: refused.append(raw))
+    reader = opened(PostgresSource(where, "t", value=Document), services=services)
+
+    assert [row.id for _ in range(3) for row in read(reader, 10)] == [1, 3]
+    ((value, offset),) = [(raw.value or b"", raw.offset) for raw in refused]
+    assert offset == 1
+    assert doc in value.decode()
+
+
+def test_rows_at_the_edge_of_the_stack_are_rejected_too(database: Database) -> None:
+    """What was read at one depth of the stack may be too deep for the dead letter at another."""
+    where, depths = database(), range(850, 1000)
+    rows = ", ".join(f"({depth}, '{'[' * depth}{']' * depth}')" for depth in depths)
+    do(where, "CREATE TABLE t (id int PRIMARY KEY, doc json)", f"INSERT INTO t VALUES {rows}")
+    refused: list[int] = []
+    services = Services(lambda operator, raw, error: refused.append(raw.offset))
+    reader = opened(PostgresSource(where, "t", value=Document), services=services)
+
+    while len(refused) < len(depths):
+        assert reader.poll(10, 0) is None
+    assert refused == [*range(len(depths))]
+
+
 def test_an_empty_table_is_read_at_once(database: Database) -> None:
     do(where := database(), "CREATE TABLE orders (id bigint PRIMARY KEY, text text)")
     source = source_of(where, splits=2)

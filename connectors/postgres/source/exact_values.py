@@ -9,7 +9,6 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -24,7 +23,7 @@ _MONTHS: Final = re.compile(rb"[1-9]\d* (?:year|mon)")
 def register_exact_loaders(connection: Connection) -> None:
     """Make a connection raise DataError for a value that would come back as another one."""
     connection.adapters.register_loader("interval", _ExactIntervalLoader)
-    set_json_loads(partial(json.loads, parse_float=_exact_float), connection)
+    set_json_loads(_load_exact_json, connection)
 
 
 class _ExactIntervalLoader(IntervalLoader):
@@ -35,6 +34,13 @@ class _ExactIntervalLoader(IntervalLoader):
                 "view or a copy of the table"
             )
         return super().load(data)
+
+
+def _load_exact_json(data: str | bytes) -> Any:
+    try:
+        return json.loads(data, parse_float=_exact_float)
+    except (ValueError, ArithmeticError, RecursionError) as error:  # PostgreSQL stores what exceeds Python's limits
+        raise psycopg.DataError(f"Python cannot read the JSON: {type(error).__name__}") from None
 
 
 def _exact_float(text: str) -> float:
