@@ -73,12 +73,13 @@ def configure_logging(job: str, process: str, form: LogFormat, levels: Levels) -
     """Configure handlers, format and levels of this process.
 
     As text: add a handler for standard error if there is none. As JSON: handlers of terminals and pipes write JSON;
-    those of files, and all others, stay.
+    those of files, and all others, stay. Warnings are log lines, because they may quote what a function was given.
     """
     global _who, _is_json
     first, _who, _is_json = _who is None, LogIdentity(job, process), form == "json"
     if first:
         _tag_records(logging.getLogRecordFactory())
+        logging.captureWarnings(True)
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(_StderrHandler())

@@ -50,6 +50,26 @@ def test_a_line_of_text_says_whose_it_is(tmp_path: Path) -> None:
     assert lines[-1] == "  ZeroDivisionError: division by zero"
 
 
+WARN = """
+import warnings
+warnings.warn("what a library says of a record: \\x1b]0;owned\\x07")
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_warning_is_a_line_of_the_log(form: str, tmp_path: Path) -> None:
+    lines = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', {form!r}, {{}}){WARN}")
+
+    assert all(line.isprintable() for line in lines)
+    if form == "json":
+        (said_of,) = map(json.loads, lines)
+        assert (said_of["level"], said_of["logger"]) == ("warning", "py.warnings")
+        assert "UserWarning: what a library says of a record: \x1b]0;owned\x07" in said_of["message"]
+    else:
+        assert " WARNING orders worker 1: " in lines[0]
+        assert r"UserWarning: what a library says of a record: \x1b]0;owned\x07" in lines[0]
+
+
 ODD = """
 logs.set_log_epoch(term=3)
 log = logging.getLogger("odd")
