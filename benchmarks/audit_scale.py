@@ -1,6 +1,6 @@
 """How fast ``kafka-eos audit topics`` is: two topics of N records, one audit by id, and what it took.
 
-    python -m benchmarks.audit_scale --records 2000000 --bootstrap 127.0.0.1:9092
+    python -m benchmarks.audit_scale --records 2000000 --bootstrap 127.0.0.1:9092 [--unordered]
 
 Both topics are written by the Spark session that audits them, so that a hundred million records take minutes.
 Rule: the audited output is right, and the audit must say so: a fast audit that finds nothing wrong proves nothing,
@@ -43,6 +43,7 @@ def main() -> None:
     arguments.add_argument("--records", type=int, default=2_000_000, help="inputs, and as many outputs")
     arguments.add_argument("--bootstrap", default="127.0.0.1:9092")
     arguments.add_argument("--spoil", action="store_true", help="leave one output out, which must be found")
+    arguments.add_argument("--unordered", action="store_true", help="compare ids in groups, and no order")
     given = arguments.parse_args()
     admin = AdminClient({"bootstrap.servers": given.bootstrap, **SILENT})
     source, target = (f"audit-scale-{role}-{uuid4().hex[:8]}" for role in ("in", "out"))
@@ -50,7 +51,9 @@ def main() -> None:
         made.result(30)
     try:
         with closing(_Session()) as session:
-            question = TopicAuditOptions(given.bootstrap, inputs=(source,), outputs=(target,), id="$.id")
+            question = TopicAuditOptions(
+                given.bootstrap, inputs=(source,), outputs=(target,), id="$.id", unordered=given.unordered
+            )
             _measured(session.spark, question, given)
     finally:
         for gone in admin.delete_topics([source, target]).values():

@@ -100,14 +100,21 @@ def topics(
     order: Annotated[
         str | None, typer.Option(help="Expression that must not decrease within a key. Default: the input order.")
     ] = None,
-    value: Annotated[
-        str, typer.Option(help="Expression over an output that is compared with the column `value` of --sql.")
-    ] = "value",
+    unordered: Annotated[
+        bool,
+        typer.Option("--unordered", help="Do not compare the order of outputs: large topics are then only scanned."),
+    ] = False,
     schema: Annotated[
         str | None, typer.Option(help="Schema of JSON values, e.g. `id LONG, total INT`: sets the types of `json`.")
     ] = None,
     sql: Annotated[
         str | None, typer.Option(help="Query over `input` that computes the expected output, or a .sql file.")
+    ] = None,
+    output_sql: Annotated[
+        str | None,
+        typer.Option(
+            help="Query over `output` whose rows are compared with --sql, or a .sql file. Default: all outputs."
+        ),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="Start of the audit: a time, offsets as JSON, or `@file` with offsets.")
@@ -125,6 +132,10 @@ def topics(
     config: Annotated[
         list[str] | None, typer.Option(help="librdkafka setting `name=value`, e.g. for TLS or SASL; repeatable.")
     ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(help="Properties file with TLS and SASL settings of Java's client, instead of --config."),
+    ] = None,
     ledger: Annotated[
         list[str] | None,
         typer.Option(help="Checkpoint directory of a job whose sinks store provenance there; repeatable."),
@@ -139,6 +150,10 @@ def topics(
     input_config: Annotated[
         list[str] | None,
         typer.Option(help="librdkafka setting `name=value` of the inputs' cluster, if it has others; repeatable."),
+    ] = None,
+    input_command_config: Annotated[
+        Path | None,
+        typer.Option(help="Properties file of the inputs' cluster, if it has other settings."),
     ] = None,
     registry: Annotated[
         str | None,
@@ -170,11 +185,13 @@ def topics(
         from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
         from kafka_eos.audit.topics.question import moment, query
 
+        defaults = settings.kafka_config if command_config is None and settings.kafka_config else {}
         question = TopicAuditOptions(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, output_where,
-            key, order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
-            expect, {**(settings.kafka_config or {}), **_settings(config)}, tuple(job or ()), tuple(ledger or ()),
+            key, order, schema, query(sql), query(output_sql), moment(start), moment(end), slack, group,
+            _earlier(resume), expect, {**defaults, **_settings(config)}, tuple(job or ()), tuple(ledger or ()),
             input_bootstrap, _settings(input_config), registry, _settings(registry_config),
+            command_config, input_command_config, unordered,
         )  # fmt: skip
         verdict = audit_topics(
             question, report_dir=report_dir, all_findings=all_findings, progress=progress, master=master

@@ -26,7 +26,7 @@ from kafka_eos.audit.topics.topic_tables import with_id
 from kafka_eos.cli import app as cli
 from kafka_eos.core.errors import ConfigError
 from tests.audit.job import Out
-from tests.audit.topic_pair import EARLIER, ORDERS, Pair, first, found
+from tests.audit.topic_pair import EARLIER, ORDERS, USERS, Pair, first, found
 from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)
@@ -325,6 +325,29 @@ def test_what_nothing_tells_is_no_pass_unless_it_is_left_out_by_name(pair: Pair,
     assert "keys are in several partitions" not in some.headline, "an empty key is like none"
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_tombstone_that_is_lost_is_found_by_its_key(pair: Pair, spark: Any, lost: bool) -> None:
+    pair.job.write(pair.output, [*pair.outs, *[Out("eve", None, None)] * (not lost)])
+    pair.job.feed(pair.input, [(0, "eve", None)])
+
+    verdict = audit_topics(pair.question(id="coalesce(get_json_object(value, '$.id'), key)"), spark=spark)
+
+    assert {Check.LOST: 1} == found(verdict) if lost else Conclusion.PASS is verdict.conclusion, verdict.headline
+    assert not lost or f"{pair.input}/0/{ORDERS // 2}: " in first(verdict, Check.LOST)
+
+
+@pytest.mark.campaign
+def test_how_many_ids_are_of_several_inputs_is_in_the_headline(pair: Pair, spark: Any) -> None:
+    pair.feed(range(2))
+    pair.job.write(pair.output, [*pair.outs, *pair.made(range(2))])
+
+    verdict = audit_topics(pair.question(id="$.id"), spark=spark)
+
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert "2 ids are of several inputs: only the number of their outputs was compared" in verdict.headline
+
+
 TOKENS = {
     b'{"id":1}': "1",
     b'{"id":"1"}': '"1"',
@@ -404,6 +427,26 @@ def test_a_query_names_altered_lost_and_doubled_values_even_if_counts_agree(pair
     assert verdict.facts.inputs == verdict.facts.outputs
 
 
+@pytest.mark.parametrize("wrong", [campaign(False, named="right"), pytest.param(True, id="wrong")])
+def test_the_last_output_of_a_key_is_compared_with_a_sum(pair: Pair, spark: Any, wrong: bool) -> None:
+    """A wrong one in between has no effect."""
+    sums = Counter[str]()
+    outs = []
+    for n in range(ORDERS):
+        sums[USERS[n % 4]] += n % 7
+        outs.append(Out(USERS[n % 4], b'{"total":%d}' % (sums[USERS[n % 4]] + (n == 9)), None, n % 2))
+    if wrong:
+        outs.append(Out("bob", b'{"total":0}', None, 1))
+    pair.job.write(pair.output, outs)
+    sql = "SELECT key, sum(json.n) AS value FROM input GROUP BY key"
+    last = f"SELECT key, max_by(json.total, offset) AS value FROM `{pair.output}` GROUP BY key"
+
+    verdict = audit_topics(pair.question(sql=sql, output_sql=last, schema="n INT, total INT"), spark=spark)
+
+    assert ({Check.LOST: 1, Check.UNEXPECTED: 1} if wrong else {}) == found(verdict), verdict.headline
+    assert not wrong or f": bob = {sums['bob']}" in first(verdict, Check.LOST)
+
+
 @pytest.mark.campaign
 def test_a_query_tells_a_key_without_a_value_from_a_value_without_a_key(pair: Pair, spark: Any) -> None:
     """Strung together, key and value read the same."""
@@ -445,7 +488,8 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr("kafka_eos.audit.topics.audit_topics", answer)
     options = ["--input", "a", "--output", "b", "--output", "/c", "--id", "$.x", "--from", '{"a": {"0": 1}}']
-    options += ["--registry", "http://me:secret@host:1", "--registry-config", "timeout=1"]
+    options += ["--registry", "http://me:secret@host:1", "--registry-config", "timeout=1", "--unordered"]
+    options += ["--command-config", __file__, "--input-bootstrap", "far:1", "--input-command-config", __file__]
 
     result = CliRunner().invoke(cli, ["audit", "topics", "-b", "host:1", *options, "--report-dir", str(tmp_path)])
 
@@ -455,6 +499,10 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
     assert "INCONCLUSIVE: no cluster" in result.output
     assert ("http://me:secret@host:1", {"timeout": "1"}) == (asked[0].registry, asked[0].registry_config)
     assert "secret" not in str(asked[0].asked)
+    assert (True, Path(__file__), Path(__file__)) == (
+        asked[0].unordered, asked[0].command_config, asked[0].input_command_config
+    )  # fmt: skip
+    assert ["far:1", "host:1"] == [access.bootstrap for access, _ in asked[0].clusters]
 
 
 # ---------------------------------------------------------------- questions
@@ -479,6 +527,7 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"outputs": (), "id": "$.x"}, "nothing to audit"),
         ({"outputs": ("t",)}, "nothing to compare"),
         ({"inputs": ("t",), "outputs": ("t",), "id": "$.x"}, "input and output at once"),
+        ({"outputs": ("t",), "id": "$.x", "output_sql": "SELECT 1"}, "compared with --sql"),
         ({"inputs": (), "outputs": ("t",), "sql": "SELECT 1"}, "needs an input"),
         ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "INCONCLUSIVE"}}, "proved nothing"),
         ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "FAIL"}}, "would hide its findings"),
@@ -489,6 +538,12 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "resume": EARLIER}, "query cannot be resumed"),
         ({"inputs": ("i",), "outputs": ("t",), "sql": "SELECT 1", "group": "g"}, "compared with everything"),
         ({"outputs": ("/t",), "id": "$.x", "end": datetime(2026, 11, 21, tzinfo=UTC)}, "no times"),
+        ({"inputs": ("i",), "outputs": ("t",), "id": "provenance", "unordered": True}, "--unordered compares ids of"),
+        ({"outputs": ("t",), "id": "$.x", "unordered": True}, "--unordered compares ids of"),
+        ({"inputs": ("i",), "outputs": ("t",), "id": "$.x", "order": "offset", "unordered": True}, "omit --order"),
+        ({"outputs": ("t",), "id": "$.x", "command_config": Path("/none")}, "--command-config /none is not a file"),
+        ({"outputs": ("t",), "id": "$.x", "command_config": Path(__file__), "config": {"a": "b"}}, "one of the two"),
+        ({"outputs": ("t",), "id": "provenance", "command_config": Path(__file__), "ledgers": ("d",)}, "without Java"),
         ({"outputs": ("t",), "id": "$.x", "registry": "host"}, "does not name a registry"),
         ({"outputs": ("t",), "id": "$.x", "registry_config": {"timeout": "1"}}, "add its address, --registry"),
     ],

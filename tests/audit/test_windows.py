@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -82,6 +84,61 @@ def test_a_record_of_the_future_does_not_end_a_window_of_times(pair: Pair, spark
 
     assert Conclusion.INCONCLUSIVE is verdict.conclusion, verdict.headline
     assert f"{pair.output}/0 has {ORDERS // 2 - 2} records older than --to after a newer record" in verdict.headline
+
+
+def test_a_record_of_the_future_does_not_begin_a_window_of_times(
+    pair: Pair, topic: Callable[..., str], spark: Any
+) -> None:
+    """The inputs behind it are older than the start, and outputs as old as they are not read."""
+    source, fed = topic(), datetime.fromtimestamp(FED_AT / 1000, UTC)
+    orders = [Out("ann", b'{"id":%d}' % n, None) for n in range(10)]
+    old = [replace(o, timestamp=FED_AT - 36_000_000) for o in orders[1:6]]
+    pair.job.write(source, [replace(orders[0], timestamp=FED_AT + 3_600_000), *old, *orders[6:]])
+    pair.job.write(pair.output, [*old, orders[0], *orders[6:9]])
+
+    verdict = audit_topics(
+        replace(pair.question(id="$.id", start=fed - timedelta(minutes=1)), inputs=(source,)), spark=spark
+    )
+
+    assert ({Check.LOST: 1}, 5) == (found(verdict), verdict.facts.inputs), verdict.headline
+    assert {"id": 9} == json.loads(verdict.findings[0].examples[0].detail.partition("; id 9: ")[2])
+    assert "not judged: 5 records older than --from" in str(verdict.facts.left_out)
+
+
+@pytest.mark.campaign
+def test_windows_of_times_side_by_side_judge_each_input_once(pair: Pair, topic: Callable[..., str], spark: Any) -> None:
+    """Times of records neither rise nor fall: those at an edge are on both sides of it."""
+    source, dice, minutes = topic(partitions=2), random.Random(5), range(30)
+    began = FED_AT - 3_600_000
+    times = [began + 60_000 * minute + dice.randrange(-90_000, 90_000) for minute in minutes]
+    orders = [Out("ann", b'{"id":%d}' % n, None, n % 2, timestamp=times[n]) for n in minutes]
+    pair.job.write(source, orders)
+    pair.job.write(pair.output, [o for n, o in enumerate(orders) if n != 17])
+    edges = [None, *(datetime.fromtimestamp(began / 1000, UTC) + timedelta(minutes=n) for n in (10, 20)), None]
+    question = replace(pair.question(id="$.id"), inputs=(source,))
+
+    verdicts = [audit_topics(replace(question, start=a, end=b), spark=spark) for a, b in pairwise(edges)]
+
+    assert len(minutes) == sum(verdict.facts.inputs or 0 for verdict in verdicts)
+    assert [{}, {Check.LOST: 1}, {}] == [found(verdict) for verdict in verdicts]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_what_expires_during_an_audit_of_topics_is_no_finding(
+    pair: Pair, admin: AdminClient, spark: Any, role: str
+) -> None:
+    pair.job.write(pair.output, pair.outs)
+    at = TopicPartition(getattr(pair, role), 0, 2)
+
+    def progress(text: str) -> None:
+        if text.startswith("reading"):
+            admin.delete_records([at])[at].result(PATIENCE)
+
+    verdict = audit_topics(pair.question(id="$.id"), spark=spark, progress=progress)
+
+    assert (Conclusion.INCONCLUSIVE, ()) == (verdict.conclusion, verdict.findings), verdict.headline
+    assert "records were deleted while they were read" in verdict.headline
 
 
 def test_a_topic_of_the_same_name_is_not_resumed(

@@ -64,5 +64,5 @@ def first(verdict: Verdict, check: Check) -> str:
 EARLIER = {
     "resume": {},
     "verdict": "PASS",
-    "question": {"inputs": "('i',)", "outputs": "('t',)", "id": "$.x", "value": "value", "expect": "one"},
+    "question": {"inputs": "('i',)", "outputs": "('t',)", "id": "$.x", "expect": "one"},
 }

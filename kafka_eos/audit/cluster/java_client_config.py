@@ -1,4 +1,4 @@
-"""The security settings of a librdkafka client, translated for Java's client, with which the audit reads Kafka.
+"""The security settings of Java's client, with which the audit reads Kafka: those of librdkafka, translated, or a file.
 
 Rule: a setting without a translation is refused by name. Secrets in files are read now, except a token: Java reads its
 file again for each client.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka_eos._util.secrets import FROM_FILE, read_secret_files
 from kafka_eos.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _OAUTH: Final = "sasl.oauthbearer."
 _TOKEN_FILE: Final = f"{_OAUTH}token{FROM_FILE}"
@@ -38,6 +42,31 @@ _FOLLOWED: Final = frozenset(
 )
 _SECRETS: Final = re.compile(r' (?:password|clientSecret)="((?:[^"\\]|\\.)*)"')
 _LOGIN_MODULES: Final = "org.apache.kafka.common.security"
+_SECURITY: Final = ("security.", "ssl.", "sasl.", "config.providers", "client.dns.lookup")
+"""The beginnings of names of settings that decide how a client connects; all others are tuning."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """The address of a cluster, and the security settings of its clients.
+
+    ``config``          settings of librdkafka
+    ``command_config``  a file with settings of Java's client, as Kafka's own tools read it; replaces ``config``
+    """
+
+    bootstrap: str
+    config: Mapping[str, Any] = field(repr=False)
+    command_config: Path | None = None
+
+    def java(self, spark: SparkSession) -> dict[str, str]:
+        """Return the settings of Java's client."""
+        if self.command_config is None:
+            return java_config(self.bootstrap, self.config)
+        jvm: Any = spark._jvm
+        loaded = jvm.org.apache.kafka.common.utils.Utils.loadProps(str(self.command_config))
+        settings = {str(name): str(loaded.getProperty(name)) for name in loaded.stringPropertyNames()}
+        given = {name: value for name, value in settings.items() if name.startswith(_SECURITY)}
+        return {"bootstrap.servers": self.bootstrap, **given}
 
 
 def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
@@ -60,7 +89,7 @@ def _expect_followed(config: Mapping[str, Any]) -> None:
     if "oauth_cb" in config or f"{_OAUTH}token" in config:
         raise ConfigError(
             "the audit cannot take tokens from a function or from a setting: in KAFKA_EOS_KAFKA_CONFIG, name "
-            "a file with a token ({_TOKEN_FILE}), or a provider ({_OAUTH}method=oidc)"
+            f"a file with a token ({_TOKEN_FILE}), or a provider ({_OAUTH}method=oidc)"
         )
     if unknown := [name for name in config if name.startswith(("ssl.", "sasl.")) and name not in _FOLLOWED]:
         raise ConfigError(
@@ -133,7 +162,8 @@ def _jaas(module: str, options: Mapping[str, Any]) -> str:
 def secrets_of(java: Mapping[str, str]) -> list[str]:
     """Return the secrets in a client's settings, which must not be shown."""
     found = _SECRETS.findall(java.get("sasl.jaas.config", ""))
-    return [re.sub(r"\\(.)", r"\1", each) for each in found if each]
+    passwords = (value for name, value in java.items() if name.endswith(".password"))
+    return list(filter(None, (*(re.sub(r"\\(.)", r"\1", each) for each in found), *passwords)))
 
 
 def _quoted(text: str) -> str:

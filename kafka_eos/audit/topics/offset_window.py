@@ -52,7 +52,8 @@ def window(
         read[topic], judged[topic] = wide, narrow
     if cut := _cut(question, ranges, read):
         raise ConfigError(cut)
-    return OffsetWindow(read, judged, {d: _files(d, question) for d in question.directories})
+    since = question.start - timedelta(seconds=question.slack) if isinstance(question.start, datetime) else None
+    return OffsetWindow(read, judged, {d: _files(d, question) for d in question.directories}, since)
 
 
 def reading_ends(question: TopicAuditOptions, cluster: Clusters) -> Offsets:

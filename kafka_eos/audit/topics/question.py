@@ -14,13 +14,14 @@ from typing import Any
 
 from kafka_eos._util.secrets import strip_credentials
 from kafka_eos.audit.cluster.cluster_admin import Offsets
+from kafka_eos.audit.cluster.java_client_config import ClusterAccess
 from kafka_eos.audit.topics.expectation import Expectation
 from kafka_eos.codecs import Registry
 from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
-_SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql",
-         "expect", "input_bootstrap", "registry", "jobs")  # fmt: skip
+_SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "schema", "sql",
+         "output_sql", "expect", "unordered", "input_bootstrap", "registry", "jobs")  # fmt: skip
 """The options that must be the same in an audit that resumes another one."""
 
 
@@ -41,17 +42,20 @@ class TopicAuditOptions:
     ``output_where``  outputs that are compared; default: all
     ``key``      within what order must hold; default: the record's key
     ``order``    what must not fall within a key of an output partition; default: the order of the inputs, by id
-    ``value``    of an output: what ``sql`` is compared with
     ``schema``   of JSON values, as Spark writes it: makes ``json`` a struct instead of a variant
     ``sql``      a query over ``input`` and the input topics that makes ``value``, and ``key`` if that counts too
+    ``output_sql``  a query over ``output`` and the output topics: what ``sql`` is compared with; default: all outputs
     ``start``, ``end``  None; a time; or offsets of partitions
     ``slack``    seconds around times in which counterparts may lie
     ``group``    consumer group whose offsets tell how far the input was processed
     ``jobs``     of the outputs, by provenance: only those of these jobs are compared; several: one that was renamed
     ``ledgers``  checkpoint directories (or addresses) of single jobs whose sinks keep provenance there
-    ``input_bootstrap``, ``input_config``  the cluster of the inputs, if it is another one; its settings, if others
+    ``command_config``  a file with TLS and SASL settings of Java's client, instead of ``config``
+    ``input_bootstrap``, ``input_config``, ``input_command_config``  the cluster of the inputs, if it is another one;
+                 its settings, if others
     ``registry``, ``registry_config``  the schema registry of keys and values; settings of its client
     ``expect``   how many outputs an input should have, by ``id``: see ``Expectation``
+    ``unordered``  the order of outputs is not compared, so ids are compared in groups (``id_groups``)
     ``resume``   the content of the report.json of an earlier PASS of the same question: only what came after it is read
 
     Several outputs are one multiset for an ``id`` of the user's; with provenance a copy is one in the same output.
@@ -66,9 +70,9 @@ class TopicAuditOptions:
     output_where: str | None = None
     key: str | None = None
     order: str | None = None
-    value: str = "value"
     schema: str | None = None
     sql: str | None = None
+    output_sql: str | None = None
     start: datetime | Offsets | None = None
     end: datetime | Offsets | None = None
     slack: float = 600.0
@@ -83,6 +87,9 @@ class TopicAuditOptions:
     input_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     registry: str | None = None
     registry_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command_config: Path | None = None
+    input_command_config: Path | None = None
+    unordered: bool = False
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -91,6 +98,8 @@ class TopicAuditOptions:
             raise ConfigError(f"{', '.join(sorted(both))} cannot be input and output at once")
         if self.id is None and self.sql is None and self.order is None:
             raise ConfigError("there is nothing to compare: give an id, a query or an order")
+        if self.output_sql is not None and self.sql is None:
+            raise ConfigError("--output-sql is compared with --sql: add it")
         if self.sql is not None and not self.inputs:
             raise ConfigError("a query needs an input topic to read")
         if self.sql is not None and (self.group or isinstance(self.start, datetime) or isinstance(self.end, datetime)):
@@ -103,10 +112,13 @@ class TopicAuditOptions:
             )
         if self.expected != Expectation.parse("one") and (self.id is None or self.by_provenance or not self.inputs):
             raise ConfigError("--expect counts the outputs of each input by your own id: add --input and --id")
+        if self.unordered and (self.id is None or self.by_provenance or not self.inputs or self.order or self.key):
+            raise ConfigError(
+                "--unordered compares ids of your own without order: add --input and --id, and omit --order and --key"
+            )
         if self.input_bootstrap is not None and not self.inputs:
             raise ConfigError("--input-bootstrap names the cluster of the inputs: add --input")
-        if self.input_config and self.input_bootstrap is None:
-            raise ConfigError("--input-config applies to the inputs' cluster: add its address, --input-bootstrap")
+        self._check_access()
         if self.registry_config and self.registry is None:
             raise ConfigError("--registry-config applies to a schema registry: add its address, --registry")
         if self.registry is not None:
@@ -115,6 +127,24 @@ class TopicAuditOptions:
             raise ConfigError(f"{' and '.join(unused)} can only be used with --id {PROVENANCE}: add it")
         if self.resume is not None:
             self._check_resume(self.resume)
+
+    def _check_access(self) -> None:
+        if (self.input_config or self.input_command_config) and self.input_bootstrap is None:
+            raise ConfigError(
+                "--input-config and --input-command-config apply to the inputs' cluster: add its address, "
+                "--input-bootstrap"
+            )
+        for prefix, config, file in (
+            ("", self.config, self.command_config),
+            ("input-", self.input_config, self.input_command_config),
+        ):
+            option = f"--{prefix}command-config"
+            if config and file:
+                raise ConfigError(f"{option} replaces --{prefix}config: give one of the two")
+            if file is not None and not file.is_file():
+                raise ConfigError(f"{option} {file} is not a file")
+        if self.command_config and self.ledgers:
+            raise ConfigError("--ledger reads Kafka without Java: use --config instead of --command-config")
 
     def _check_resume(self, earlier: Mapping[str, Any]) -> None:
         verdict = earlier.get("verdict")
@@ -160,19 +190,21 @@ class TopicAuditOptions:
         return {
             name: value if isinstance(value, str | float) else str(value)
             for name, value in given.items()
-            if value not in (None, ()) and name not in ("config", "input_config", "registry_config", "resume")
+            if value not in (None, ())
+            and value is not False
+            and name not in ("config", "input_config", "registry_config", "resume")
         }
 
     @property
-    def clusters(self) -> list[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
-        """Return address, settings and topics of each cluster, that of the inputs first."""
+    def clusters(self) -> list[tuple[ClusterAccess, tuple[str, ...]]]:
+        """Return the access to each cluster and its topics, that of the inputs first."""
+        own = ClusterAccess(self.bootstrap, self.config, self.command_config)
         if self.input_bootstrap is None:
-            return [(self.bootstrap, self.config, self.topics)]
+            return [(own, self.topics)]
         outputs = tuple(name for name in self.topics if name not in self.inputs)
-        return [
-            (self.input_bootstrap, self.input_config or self.config, self.inputs),
-            (self.bootstrap, self.config, outputs),
-        ]
+        has_own_settings = self.input_config or self.input_command_config
+        given = (self.input_config, self.input_command_config) if has_own_settings else (own.config, own.command_config)
+        return [(ClusterAccess(self.input_bootstrap, *given), self.inputs), (own, outputs)]
 
     @property
     def expected(self) -> Expectation:

@@ -26,7 +26,6 @@ from kafka_eos.audit.checks.verdict import (
 )
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Ranges, settle
 from kafka_eos.audit.cluster.cluster_pair import ClusterPair, Clusters
-from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.cluster.spark_session import MANY_RECORDS, session
 from kafka_eos.audit.cluster.topic_size import count_offsets
 from kafka_eos.audit.facts.job_ledger import read_directory
@@ -143,7 +142,10 @@ def _is_large(question: TopicAuditOptions) -> bool:
     """Return whether the audit may take minutes: lines of files are not counted before they are read."""
     if question.directories:
         return True
-    sizes = [count_offsets(*cluster) for cluster in question.clusters]
+    sizes = [
+        None if access.command_config else count_offsets(access.bootstrap, access.config, topics)
+        for access, topics in question.clusters
+    ]
     return None in sizes or sum(size or 0 for size in sizes) > MANY_RECORDS
 
 
@@ -206,9 +208,7 @@ class _Run:
 
     def _clusters(self) -> Clusters:
         question = self._question
-        first, *others = (
-            ClusterAdmin(self._spark, java_config(bootstrap, config)) for bootstrap, config, _ in question.clusters
-        )
+        first, *others = (ClusterAdmin(self._spark, access.java(self._spark)) for access, _ in question.clusters)
         return ClusterPair(first, others[0], question.inputs) if others else first
 
     def _scan(self) -> TopicScan:
@@ -261,9 +261,9 @@ class _Run:
             facts = replace(
                 facts,
                 obstacles=[*facts.obstacles, *_unrelated(question, scan.ids, seen)],
-                left_out=[*facts.left_out, *_repeated(scan.ids), *_allowed(question)],
+                left_out=[*facts.left_out, *_repeated(scan), *_allowed(question)],
             )
-        if question.key is None and (keys := scan.scattered(self._placed)):
+        if question.key is None and not question.unordered and (keys := scan.scattered(self._placed)):
             scattered = f"{keys:,} keys are in several partitions: order was compared within each"
             facts = replace(facts, left_out=[*facts.left_out, scattered])
         texts: Mapping[Check, tuple[int, tuple[str, ...]]] = {}
@@ -364,6 +364,8 @@ def _why_not(check: Check, question: TopicAuditOptions) -> str:
         return "records are compared by another id than provenance"
     if check is Check.MISPLACED and question.key is not None:
         return "partitions follow the record's key, but another key was given"
+    if check is Check.REORDERED and question.unordered:
+        return "--unordered was given"
     if check is Check.REORDERED and (question.order is not None or question.id is not None):
         return "no output has both a key and an order"
     return "no id was given"
@@ -441,11 +443,14 @@ def _unrelated(question: TopicAuditOptions, ids: IdComparison, seen: tuple[int, 
     ]
 
 
-def _repeated(ids: IdComparison) -> list[str]:
-    if not ids.repeated:
-        return []
-    several = "1 id is" if ids.repeated == 1 else f"{ids.repeated:,} ids are"
-    return [f"{several} of several inputs: only the number of their outputs was compared"]
+def _repeated(scan: TopicScan) -> list[str]:
+    """Return how many ids belong to several inputs; by groups only an estimate is known."""
+    several, n = "", scan.ids.repeated
+    if (per_id := scan.inputs_per_id) is not None:
+        several = f"ids are of about {per_id:,.1f} inputs each"
+    elif n:
+        several = "1 id is of several inputs" if n == 1 else f"{n:,} ids are of several inputs"
+    return [f"{several}: only the number of their outputs was compared"] if several else []
 
 
 def _allowed(question: TopicAuditOptions) -> list[str]:
@@ -468,6 +473,10 @@ def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tal
     texts = [f"{n:,} {what}" for what, n in conditions.items() if n]
     if question.order is not None and (n := _sum(tallies, question.outputs, "unordered")):
         texts.append(f"order of {n:,} outputs not compared: --order is NULL for them, or neither a number nor a time")
+    if question.unordered:
+        texts.append("order of outputs not compared (--unordered)")
+    if n := _sum(tallies, question.topics, "older"):
+        texts.append(f"not judged: {n:,} records older than --from by more than the slack, after newer ones")
     if question.by_provenance and question.inputs:
         texts.append(
             "each input was expected to have an output, in any of the outputs; only an audit of the job knows how many "

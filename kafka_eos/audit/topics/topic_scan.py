@@ -6,7 +6,7 @@ shuffling its numbers costs. Equal hashes count as equal records; what is shown 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, reduce
@@ -22,7 +22,8 @@ from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.partition_placement import PartitionPlacement, with_homes
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.topics import topic_tables as tables
-from kafka_eos.audit.topics.question import TopicAuditOptions, expression
+from kafka_eos.audit.topics.id_groups import GROUPS, IdGroup, estimate_inputs_per_id
+from kafka_eos.audit.topics.question import TopicAuditOptions
 from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ Attempt = tuple[str, str]
 _WHY = {"offset": "offset", "file": "file", "outputs": "there", "expected": "should", "home": "home", "text": "text"}
 """Columns of a finding, and their names in the tables of the checks."""
 _LOW = (1 << 32) - 1
+_MERGED: Mapping[str, Callable[[Column | str], Column]] = {
+    "xor": F.bit_xor, "id_xor": F.bit_xor, "first": F.min, "first_unnamed": F.min, "last": F.max,
+}  # fmt: skip
+"""How counts of groups become those of a place; all others are added."""
 _ONE_TO_ONE = "n_in = 1 and n_out = 1 and output_key is not null"
 
 
@@ -85,6 +90,8 @@ class Tally:
     """Judged records for which the condition does not hold."""
     unknown: int
     """Records for which the condition is NULL."""
+    older: int
+    """Compared records that are not judged because they are too old, though they come after newer ones."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class IdComparison:
     shared: int
     """Ids of inputs and outputs."""
     repeated: int
-    """Ids of several inputs."""
+    """Ids of several inputs; 0 if ids are compared in groups."""
     ordered: int
     """Ids of one input and one output with a key."""
 
@@ -163,20 +170,74 @@ class TopicScan:
     @cached_property
     def _both(self) -> DataFrame:
         """Return inputs and outputs as numbers, read once. Those of one origin are kept together, so nothing that
-        groups by id shuffles them again.
+        groups by id shuffles them again. If ids are compared in groups, only groups that differ are returned.
 
         ``slot`` is the origin; records without one are distributed.
         """
+        both = self._narrow
+        if self._copies is not None:
+            both = both.where(_group().isin([group.number for group in self._groups if not group.agrees(self._copies)]))
+        if self._question.id is not None:
+            both = both.withColumn("slot", F.coalesce("origin", F.xxhash64("place", "offset"))).repartition("slot")
+        self._held.append(both.persist(StorageLevel.MEMORY_AND_DISK))
+        return both
+
+    @cached_property
+    def _narrow(self) -> DataFrame:
+        """Return inputs and outputs as numbers. They are read again at each use."""
         question, parts = self._question, []
         if (table := self._records(question.inputs)) is not None:
             parts.append(tables.inputs(table, question, self.places, self._window))
         if (table := self._records(question.outputs)) is not None:
             parts.append(tables.outputs(table, question, self.places, self._window, self._placings))
-        both = reduce(lambda a, b: a.unionByName(b), parts)
-        if question.id is not None:
-            both = both.withColumn("slot", F.coalesce("origin", F.xxhash64("place", "offset"))).repartition("slot")
-        self._held.append(both.persist(StorageLevel.MEMORY_AND_DISK))
-        return both
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    @property
+    def _copies(self) -> int | None:
+        """Return how many outputs each input should have, if ids are compared in groups; otherwise None.
+
+        At the edges of a window of times, counterparts are outside of what is read, in all groups.
+        """
+        expected = self._question.expected
+        return expected.least if self._question.unordered and self._window.exact and not expected.by_id else None
+
+    @cached_property
+    def _by_group(self) -> DataFrame:
+        """Return the counts by place and by group of ids, from one pass that shuffles no record."""
+        origin = F.col("origin")
+        ids = {
+            "ids": F.count(origin),
+            "id_low": F.sum(origin.bitwiseAND(_LOW)),
+            "id_high": F.sum(F.shiftrightunsigned(origin, 32)),
+            "id_xor": F.bit_xor(origin),
+        }
+        named = [column.alias(name) for name, column in (_sums() | ids).items()]
+        counted = self._narrow.groupBy("place", "is_input", _group().alias("number")).agg(*named)
+        self._held.append(counted.persist(StorageLevel.MEMORY_AND_DISK))
+        return counted
+
+    @cached_property
+    def _groups(self) -> list[IdGroup]:
+        of_side = {
+            f"{name}_{role}": _MERGED.get(name, F.sum)(F.when(side, F.col(name)))
+            for name in ("ids", "id_low", "id_high", "id_xor")
+            for role, side in (("in", F.col("is_input")), ("out", ~F.col("is_input")))
+        }
+        found = self._by_group.where("number is not null").groupBy("number")
+        rows = self._run(found.agg(*(F.coalesce(column, F.lit(0)).alias(name) for name, column in of_side.items())))
+        return [
+            IdGroup(
+                row.number, row.ids_in, row.ids_out,
+                (_unsigned(row.id_low_in, row.id_high_in), _unsigned(row.id_low_out, row.id_high_out)),
+                (row.id_xor_in, row.id_xor_out),
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    @property
+    def inputs_per_id(self) -> float | None:
+        """Return an estimate of the number of inputs per id, if ids are compared in groups and are not unique."""
+        return None if self._copies is None else estimate_inputs_per_id(self._groups)
 
     def _run(self, table: DataFrame) -> list[Any]:
         self.plans.append(table._jdf.queryExecution().executedPlan().toString())
@@ -187,27 +248,11 @@ class TopicScan:
     @cached_property
     def tallies(self) -> Mapping[tuple[str, int], Tally]:
         """Return the counts by topic and partition."""
-        content, kept, judged = F.col("content"), F.col("kept"), F.col("judged")
-        unnamed, keyed = kept & F.col("id").isNull(), kept & ~F.col("is_input") & F.col("key").isNotNull()
-        sums = {
-            "judged": judged & kept,
-            "compared": kept,
-            "unnamed": unnamed,
-            "unordered": keyed & F.col("turn").isNull(),
-            "ordered": keyed & F.col("turn").isNotNull(),
-            "excluded": judged & ~kept,
-            "unknown": kept.isNull(),
-        }
-        rows = self._both.groupBy("place").agg(
-            F.count("*").alias("records"),
-            F.sum(content.bitwiseAND(_LOW)).alias("low"),
-            F.sum(F.shiftrightunsigned(content, 32)).alias("high"),
-            F.bit_xor(content).alias("xor"),
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.min(F.when(unnamed, F.col("offset"))).alias("first_unnamed"),
-            *(F.count_if(condition).alias(name) for name, condition in sums.items()),
-        )
+        if self._copies is None:
+            rows = self._both.groupBy("place").agg(*(column.alias(name) for name, column in _sums().items()))
+        else:
+            merged = (_MERGED.get(name, F.sum)(name).alias(name) for name in _sums())
+            rows = self._by_group.groupBy("place").agg(*merged)
         return {self.places.names[row.place]: _tally(row.asDict()) for row in self._run(rows)}
 
     def uncommitted(self) -> dict[tuple[str, int], int]:
@@ -310,7 +355,11 @@ class TopicScan:
         untold = {c: (n[f"{c.name}?"], self._first(c, by) if n[f"{c.name}?"] else ()) for c, by in doubts.items()}
         if self._question.by_provenance:
             found[Check.DUPLICATE] = self._doubled()
-        return IdComparison(found, untold, n["shared"], n["repeated"], n["ordered"])
+        shared, repeated = n["shared"], n["repeated"]
+        if self._copies is not None:  # only some ids were counted
+            shared += sum(group.inputs for group in self._groups if group.agrees(self._copies))
+            repeated = 0
+        return IdComparison(found, untold, shared, repeated, n["ordered"])
 
     def _conditions(self) -> dict[Check, ById]:
         plain, inputs = not self._question.by_provenance, bool(self._question.inputs)
@@ -387,6 +436,8 @@ class TopicScan:
     @property
     def in_order(self) -> int:
         """Return how many outputs can be compared with others of their key."""
+        if self._question.unordered:
+            return 0
         if self._question.by_provenance or self._question.order is not None:
             return sum(tally.ordered for tally in self.tallies.values())
         return self.ids.ordered if self._question.id is not None and self._question.inputs else 0
@@ -510,16 +561,14 @@ class TopicScan:
         """Compare the query's result with the existing outputs, as multisets: return its size and the differences."""
         question = self._question
         assert question.sql is not None  # the auditor asks
-        for name in question.inputs:
-            if (table := self._records([name])) is not None:
-                table.createOrReplaceTempView(f"`{name}`")
-        if (every := self._records(question.inputs)) is not None:
-            every.createOrReplaceTempView("input")
-        made = self._spark.sql(question.sql)
-        outs = self._records(question.outputs)
+        self._name_views("input", question.inputs)
+        made, outs = self._spark.sql(question.sql), self._records(question.outputs)
+        if outs is not None and question.output_sql is not None:
+            self._name_views("output", question.outputs)
+            outs = self._spark.sql(question.output_sql)
         with_key = "key" in made.columns
-        there = [] if outs is None else [_said(outs, with_key, F.expr(expression(question.value)), 1)]
-        both = reduce(lambda a, b: a.unionByName(b), [_said(made, with_key, _text(made, "value"), -1), *there])
+        compared = [_said(made, with_key, -1)] + ([] if outs is None else [_said(outs, with_key, 1)])
+        both = reduce(lambda a, b: a.unionByName(b), compared)
         grouped = both.groupBy("said").agg(
             F.count(F.when(F.col("n") > 0, 1)).alias("there"), F.count(F.when(F.col("n") < 0, 1)).alias("made"),
             F.min("text").alias("text"),
@@ -542,6 +591,12 @@ class TopicScan:
             texts = [f"it is visible {r.there} times: expected {r.made} times: {r.text}" for r in rows]
             found[check] = (n, tuple(texts))
         return counts["made"] or 0, found
+
+    def _name_views(self, role: str, names: Collection[str]) -> None:
+        """Create a view of each topic under its name, and one of all of them named by their ``role``."""
+        for name, some in (*((f"`{name}`", [name]) for name in names), (role, names)):
+            if (table := self._records(some)) is not None:
+                table.createOrReplaceTempView(name)
 
     # ------------------------------------------------------------ suspects
 
@@ -583,10 +638,46 @@ class TopicScan:
         return tuple(_suspect(row) for row in self._run(rows))
 
 
+def _sums() -> dict[str, Column]:
+    """Return the aggregates of ``Tally``, by their names."""
+    content, kept, judged = F.col("content"), F.col("kept"), F.col("judged")
+    unnamed, keyed = kept & F.col("id").isNull(), kept & ~F.col("is_input") & F.col("key").isNotNull()
+    conditions = {
+        "judged": judged & kept,
+        "compared": kept,
+        "unnamed": unnamed,
+        "unordered": keyed & F.col("turn").isNull(),
+        "ordered": keyed & F.col("turn").isNotNull(),
+        "excluded": judged & ~kept,
+        "unknown": kept.isNull(),
+        "older": F.col("older") & kept,
+    }
+    return {
+        "records": F.count("*"),
+        "low": F.sum(content.bitwiseAND(_LOW)),
+        "high": F.sum(F.shiftrightunsigned(content, 32)),
+        "xor": F.bit_xor(content),
+        "first": F.min("offset"),
+        "last": F.max("offset"),
+        "first_unnamed": F.min(F.when(unnamed, F.col("offset"))),
+        **{name: F.count_if(condition) for name, condition in conditions.items()},
+    }
+
+
+def _group() -> Column:
+    """Return the number of the group of an id."""
+    return F.pmod("origin", F.lit(GROUPS))
+
+
+def _unsigned(low: int, high: int) -> int:
+    """Return the sum of hashes, modulo 2 ** 64, of the sums of their halves."""
+    return (low + (high << 32)) % (1 << 64)
+
+
 def _tally(row: dict[str, Any]) -> Tally:
     low, high = row.pop("low"), row.pop("high")
     del row["place"]
-    return Tally(**{**row, "sum": (low + (high << 32)) % (1 << 64), "xor": row["xor"] % (1 << 64)})
+    return Tally(**{**row, "sum": _unsigned(low, high), "xor": row["xor"] % (1 << 64)})
 
 
 def _suspect(row: Any) -> Suspect:
@@ -600,8 +691,8 @@ def _suspect(row: Any) -> Suspect:
     )  # fmt: skip
 
 
-def _said(table: DataFrame, with_key: bool, value: Column, n: int) -> DataFrame:
-    compared = [*([_text(table, "key")] if with_key else []), value.cast("string")]
+def _said(table: DataFrame, with_key: bool, n: int) -> DataFrame:
+    compared = [_text(table, name) for name in ("key", "value")[not with_key :]]
     text = F.substring(F.concat_ws(" = ", *(F.coalesce(word, F.lit("null")) for word in compared)), 1, 120)
     return table.select(F.xxhash64(*reads.hashed(*compared)).alias("said"), F.lit(n).alias("n"), text.alias("text"))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, FractionalType, IntegralType, StringType
 
-from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.facts.audit_subject import Topic
 from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables import topic_tables as reads
@@ -45,11 +45,13 @@ class OffsetWindow:
     judged: Mapping[str, Bounds]
     files: Mapping[str, Sequence[str]]
     """By directory: names of the files to read."""
+    since: datetime | None = None
+    """Older records within the judged ranges are not judged: their counterparts may be before what is read."""
 
     @property
     def exact(self) -> bool:
         """Return whether everything that is read is judged."""
-        return self.read == self.judged
+        return self.read == self.judged and self.since is None
 
     def of(self, names: Sequence[str]) -> dict[str, Bounds]:
         """Return the bounds of those of ``names`` that are topics with something to read."""
@@ -86,8 +88,8 @@ def records(
     ``file`` is null. ``files``: those of ledgers with provenance.
     """
     tables = [
-        reads.read(spark, java_config(bootstrap, config), some, committed=committed, records_per_task=RECORDS_PER_TASK)
-        for bootstrap, config, topics in question.clusters
+        reads.read(spark, access.java(spark), some, committed=committed, records_per_task=RECORDS_PER_TASK)
+        for access, topics in question.clusters
         if (some := {topic: parts for topic, parts in bounds.items() if topic in topics})
     ]
     table = reduce(lambda a, b: a.unionByName(b), tables)
@@ -201,7 +203,7 @@ def inputs(table: DataFrame, question: TopicAuditOptions, places: Places, window
         name.alias("id"),
         F.lit(None).cast("long").alias("key"),
         _content().alias("content"),
-        _judged(window, question.inputs).alias("judged"),
+        *_judged(window, question.inputs),
         kept.alias("kept"),
         F.lit(None).cast("string").alias("attempt"),
         F.lit(None).cast("long").alias("stream"),
@@ -261,7 +263,7 @@ def outputs(
         places.column(question.outputs).alias("place"),
         "offset",
         _content().alias("content"),
-        _judged(window, question.outputs).alias("judged"),
+        *_judged(window, question.outputs),
         kept.alias("kept"),
         "file",
         *(F.when(kept, column).alias(column_name) for column_name, column in known.items()),
@@ -307,8 +309,15 @@ def _comparable(table: DataFrame, column: Column) -> Column:
     return column.cast("decimal(38,9)")
 
 
-def _judged(window: OffsetWindow, topics: Sequence[str]) -> Column:
-    """Return the column that says whether a row is judged; a constant where everything that is read is."""
+def _judged(window: OffsetWindow, topics: Sequence[str]) -> tuple[Column, Column]:
+    """Return ``judged``, and ``older``: whether a row is not judged only because it is older than ``since``."""
+    inside = _inside(window, topics)
+    older = F.lit(False) if window.since is None else inside & (F.col("timestamp") < F.lit(window.since))
+    return (inside & ~older).alias("judged"), older.alias("older")
+
+
+def _inside(window: OffsetWindow, topics: Sequence[str]) -> Column:
+    """Return whether a row is within the judged ranges; a constant where everything that is read is."""
     judged = F.lit(True)
     for topic in topics:
         bounds = window.judged.get(topic, {})

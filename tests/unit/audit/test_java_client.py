@@ -67,7 +67,7 @@ def test_a_token_of_a_file_stays_there(tmp_path: Path) -> None:
     [
         ({"sasl.mechanism": "OAUTHBEARER"}, r"needs sasl\.oauthbearer\.token\.from_file"),
         ({**PROVIDER, "sasl.oauthbearer.client.secret": ""}, r"config\['sasl\.oauthbearer\.client\.secret'\]"),
-        ({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": print}, "tokens from a function"),
+        ({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": print}, r"function .* \(sasl\.oauthbearer\.token\.from_file\)"),
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": "x"}, "or from a setting"),
         ({"sasl.mechanism": "GSSAPI"}, "cannot log in with sasl.mechanism GSSAPI"),
         ({"ssl.keystore.location": "/etc/store.p12"}, r"cannot follow config\['ssl\.keystore\.location'\]"),
