@@ -189,6 +189,7 @@ class AttemptRunner:
             self._execute(action)
 
     def _tick(self) -> None:
+        self._pool.replace_left_out()
         now = time.monotonic()
         if now - self._looked_at > _DEAF_AFTER:
             self._apply(facts.ReceiverStalled(now - self._looked_at))

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ _STACKS = 2.5
 """Most seconds until a worker has sent its stacks, which the worker itself waits for 2 seconds."""
 _LAST = 1.0
 """Most seconds for the thread of a worker that has ended."""
+_PAUSE = 10.0
+"""Least seconds between two launches of a worker that is left out: its place may end each at once."""
 _LOG = logging.getLogger(__name__)
 _hello = msgspec.msgpack.Decoder(WorkerHello)
 
@@ -52,6 +55,7 @@ class RemoteWorker(WorkerHandle):
         super().__init__(number, subtask)
         self.task = task
         self.is_successor = is_successor
+        self.launched_at = time.monotonic()
         self.was_ready = False
         """Whether it has opened the state of its subtask, which its machine has since."""
         self.has_acknowledged = False
@@ -232,6 +236,12 @@ class RemotePool(WorkerPool):
                 old[before].subtask = subtask
                 self._workers[subtask] = old[before]
         self._in_attempt = len(connected)
+
+    def replace_left_out(self) -> None:
+        for subtask in range(self._in_attempt, self._wanted):
+            worker = self._workers[subtask]
+            if not worker.alive and time.monotonic() - worker.launched_at > _PAUSE:
+                self._start(subtask)
 
     def expect_restore(self, resumed: RestorePoint) -> None:
         self._resumed = resumed

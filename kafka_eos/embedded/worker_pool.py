@@ -101,6 +101,10 @@ class WorkerPool(ABC):
         """Leave out workers that are not connected, until ``start_workers`` is called again."""
         raise Bug("every worker of this pool has a place to run")
 
+    def replace_left_out(self) -> None:
+        """Start workers again that were left out and have ended since. Default: nothing."""
+        return
+
     def expect_restore(self, resumed: RestorePoint) -> None:
         """Take note of the state that the attempt restores, while workers start. Default: nothing."""
         return

@@ -306,6 +306,30 @@ def test_a_worker_that_was_left_out_and_has_ended_is_replaced(pool: PlayedPool) 
     assert pool.layout == [one, two, pool.places[3].ticket.number]
 
 
+def test_a_worker_that_ends_while_it_is_left_out_is_launched_again_after_a_pause(
+    pool: PlayedPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cores may have come and gone while the others run, for months without another attempt."""
+    one, two, three = pool.layout
+    pool.connect(0, 1)
+    pool.leave_out_missing()
+    pool.places[2].lives = False
+    pool.on_task_ended(three)
+    assert isinstance(pool.hear(), WorkerExited)
+
+    pool.replace_left_out()
+    assert len(pool.places) == 3
+    monkeypatch.setattr(remote_workers, "_PAUSE", 0.0)
+    pool.replace_left_out()
+    pool.replace_left_out()
+    (again,) = pool.places[3:]
+    assert (again.subtask, again.replaced) == (2, None)
+    pool.connect(3)
+    assert "more workers have connected" in pool.find_change()
+    pool.start_workers()
+    assert pool.layout == [one, two, again.ticket.number]
+
+
 def test_workers_that_were_left_out_end_with_the_pool(pool: PlayedPool) -> None:
     pool.connect(0)
     pool.leave_out_missing()
