@@ -86,6 +86,10 @@ class CountedStore:
         self._count("GET", name)
         return self._store.read(name)
 
+    def read_part(self, name: str, start: int, size: int) -> bytes:
+        self._count("GET", name)
+        return self._store.read_part(name, start, size)
+
     def size(self, name: str) -> int | None:
         self._count("HEAD", name)
         return self._store.size(name)

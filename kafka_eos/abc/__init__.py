@@ -64,11 +64,11 @@ from kafka_eos.abc.state import (
     StateDescriptor,
     StateHandle,
     StateKind,
+    StateUpload,
     TimerService,
     Ttl,
-    Upload,
 )
-from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles, ignore_progress
+from kafka_eos.abc.storage import CheckpointStorage, FileBatch, FileRef, PackedAt, StoredFiles, ignore_progress
 from kafka_eos.core.json_values import Json, Position, Positions
 
 __all__ = [
@@ -90,6 +90,7 @@ __all__ = [
     "SchemaComparison",
     "DeadLetters",
     "SupportsHeaders",
+    "FileBatch",
     "FileRef",
     "Guarantee",
     "HasClock",
@@ -126,11 +127,12 @@ __all__ = [
     "StateKind",
     "StoredFiles",
     "TaskContext",
+    "PackedAt",
     "PaneContents",
     "TimerService",
     "Ttl",
     "UnstoredCommittable",
-    "Upload",
+    "StateUpload",
     "BackendState",
     "Writer",
     "OutputOwner",

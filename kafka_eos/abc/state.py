@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.abc.codec import Codec
-from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.abc.storage import CheckpointStorage, FileBatch, FileRef
 from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch
@@ -233,7 +233,14 @@ class InFlightRows(Struct, frozen=True):
     """The rows had not left their sender: process them after those that had reached their receivers."""
 
 
-Upload: TypeAlias = Callable[[CheckpointStorage], StateHandle]
+class StateUpload(Protocol):
+    """The frozen state of one operator in an epoch. It is stored once, from any thread."""
+
+    def add_to(self, batch: FileBatch) -> Callable[[], StateHandle]:
+        """Add its files to a batch. The returned function is called when the batch is stored."""
+
+    def __call__(self, storage: CheckpointStorage) -> StateHandle:
+        """Store its files without those of other operators."""
 
 
 class CacheUse(Struct, frozen=True):
@@ -261,7 +268,7 @@ class StateBackend(Protocol):
     def drop(self, name: str) -> None:
         """Drop a stored state that was not opened. One that does not exist is ignored."""
 
-    def snapshot(self, epoch: Epoch) -> Upload:
+    def snapshot(self, epoch: Epoch) -> StateUpload:
         """Freeze the current state (short: it blocks the worker); the returned part uploads it."""
 
     def pending_timers(self) -> int | None:

@@ -12,13 +12,45 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class FileRef(Struct, frozen=True):
+class PackedAt(Struct, frozen=True):
+    """The place of a small file in an object that has several of them."""
+
+    sha256: str
+    """SHA-256 of the object's content."""
+    size: int
+    """The size of the object."""
+    start: int
+
+
+class FileRef(Struct, frozen=True, omit_defaults=True):
     """A content-addressed file: equal bytes are stored once, however often they are referenced."""
 
     name: str
     """The name under which the backend fetches it."""
     sha256: str
     size: int
+    pack: PackedAt | None = None
+    """None: it is an object of its own."""
+
+    @property
+    def object(self) -> FileRef:
+        """Return the stored object that has its content: the file itself, or its pack."""
+        return self if self.pack is None else FileRef("pack", self.pack.sha256, self.pack.size)
+
+    @property
+    def start(self) -> int:
+        """Return where its content begins in that object."""
+        return 0 if self.pack is None else self.pack.start
+
+
+class FileBatch(Protocol):
+    """Files of a checkpoint that are stored together."""
+
+    def add(self, path: Path) -> Callable[[], FileRef]:
+        """Add a file, which may be removed then. The returned function may be called when the batch is stored.
+
+        Raises OSError if it cannot be stored.
+        """
 
 
 def ignore_progress(size: int) -> None:

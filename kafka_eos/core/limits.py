@@ -108,6 +108,10 @@ class Limits:
     pane_keys_per_share: int = _limit(5000)
     savepoint_part_bytes: int = _limit(256 << 20, 1000)
     """Larger state of an operator is stored as several handles, each for a range of key groups."""
+    small_file_bytes: int = _limit(512 << 10, 1000)
+    """A state file up to this size is stored in a pack, with others of its worker and epoch."""
+    state_pack_bytes: int = _limit(4 << 20, 2000)
+    """A larger pack is divided. A worker holds the small files of an epoch in memory while it stores them."""
     builder_cache_entries: int = _limit(100_000)
 
     # what is shown

@@ -38,6 +38,7 @@ from kafka_eos.runtime.state.row_store import Row
 from kafka_eos.savepoints.edited_operator import EditedOperator
 from kafka_eos.savepoints.snapshot import Snapshot, descriptor_of
 from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import index_files
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.savepoint_files import Savepoint
 
@@ -153,8 +154,7 @@ class SavepointBuilder:
             in_flight: tuple[InFlightRows, ...] = ()
             if self._base is not None:
                 operators += write_canonical_state(self._untouched(), self._base.storage, draft, self._select)
-                in_flight = self._base.content.in_flight
-                copy_in_flight(in_flight, self._base.storage, draft)
+                in_flight = copy_in_flight(self._base.content.in_flight, self._base.storage, draft)
             savepoint = Savepoint(
                 job=self.job,
                 id=savepoints.new_id(),
@@ -236,7 +236,7 @@ class SavepointBuilder:
         """Return an operator's stored state handles, with their files copied to the scratch store."""
         base = None if operator in self._dropped else self._base
         handles = [] if base is None else [handle for handle in base.handles if handle.operator == operator]
-        for ref in {file.sha256: file for handle in handles for file in handle.files}.values():
+        for ref in index_files(handles, ()).values():
             assert base is not None
             path = self._directory / "brought"
             base.storage.fetch(ref, path)

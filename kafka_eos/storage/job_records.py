@@ -96,14 +96,14 @@ class Manifest(StoredRecord, frozen=True, kw_only=True):
 
     @property
     def files(self) -> frozenset[str]:
-        """Return the SHA-256 of every file that the epoch needs."""
+        """Return the SHA-256 of every stored object that the epoch needs."""
         return frozenset(index_files(self.states, self.in_flight))
 
 
 def index_files(states: Iterable[StateHandle], in_flight: Iterable[InFlightRows]) -> dict[str, FileRef]:
-    """Return the files of state and in-flight rows, by SHA-256."""
+    """Return the stored objects that have the files of state and in-flight rows, by SHA-256."""
     parts: Iterable[StateHandle | InFlightRows] = itertools.chain(states, in_flight)
-    return {file.sha256: file for part in parts for file in part.files}
+    return {file.object.sha256: file.object for part in parts for file in part.files}
 
 
 class Receipt(StoredRecord, frozen=True, kw_only=True):
@@ -208,10 +208,16 @@ def ensure_usable(handle: StateHandle) -> StateHandle:
 
 
 def ensure_names(files: Iterable[FileRef]) -> None:
-    """Raise CorruptCheckpoint unless the names and checksums of all files are such, and no paths."""
+    """Raise CorruptCheckpoint unless the names and checksums of all files are such, and no paths.
+
+    Also raise it for a file that is not inside its pack.
+    """
     for file in files:
         paths.ensure_plain_name(file.name)
         paths.shared_name(file.sha256)
+        paths.shared_name(file.object.sha256)
+        if not 0 <= file.start <= file.object.size - file.size:
+            raise CorruptCheckpoint(f"{file.name!r} is not inside its pack")
 
 
 def ensure_same_incarnation(manifest: Manifest, identity: IdentityRecord) -> Manifest:

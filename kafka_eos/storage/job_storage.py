@@ -83,7 +83,11 @@ class LocalFiles:
                 passed("manifest.staged")
                 os.fsync(fd)
                 passed("manifest.synced")
-            os.link(temporary, target, follow_symlinks=False)
+            try:
+                os.link(temporary, target, follow_symlinks=False)
+            except FileExistsError:
+                self._sync(target.parent)  # the process that created it may not have done so
+                raise
             passed("manifest.renamed")
         self._sync(target.parent)
         passed("manifest.published")
@@ -124,10 +128,11 @@ class LocalFiles:
         return ref
 
     def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
-        stored = self._path(paths.shared_name(ref.sha256))
         with self._shared(ref) as fd:
-            pieces = files.with_progress(files.chunks(fd), passed)
-            if ref.name.endswith(paths.IMMUTABLE_SUFFIX) and files.link(stored, target):
+            content = files.chunks(fd) if ref.pack is None else [files.read_part(fd, ref.start, ref.size)]
+            pieces = files.with_progress(content, passed)
+            is_linkable = ref.pack is None and ref.name.endswith(paths.IMMUTABLE_SUFFIX)
+            if is_linkable and files.link(self._path(paths.shared_name(ref.sha256)), target):
                 ensure_matches(ref, files.digest_of(pieces))
                 return
             with files.create_file(target) as out:
@@ -195,12 +200,11 @@ class LocalFiles:
 
     @contextmanager
     def _shared(self, ref: FileRef) -> Iterator[int]:
-        name = paths.shared_name(ref.sha256)
         with ExitStack() as stack:
             try:
-                fd = stack.enter_context(self._stored(name))
+                fd = stack.enter_context(self._stored(paths.shared_name(ref.object.sha256)))
             except FileNotFoundError as error:
-                raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from error
+                raise damaged_file_error(ref, "the file is missing") from error
             yield fd
 
     @staticmethod
@@ -327,9 +331,10 @@ class MemoryStorage:
 
     def _stored(self, ref: FileRef) -> bytes:
         try:
-            return self.objects[paths.shared_name(ref.sha256)]
+            content = self.objects[paths.shared_name(ref.object.sha256)]
         except KeyError:
             raise damaged_file_error(ref, "the file is missing") from None
+        return content if ref.pack is None else content[ref.start : ref.start + ref.size]
 
 
 def ensure_matches(ref: FileRef, found: tuple[str, int]) -> None:
@@ -348,7 +353,7 @@ def ensure_size(ref: FileRef, size: int) -> None:
 
 def damaged_file_error(ref: FileRef, what: str) -> CorruptCheckpoint:
     """Return the error for a stored file that is damaged."""
-    return CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): {what}")
+    return CorruptCheckpoint(f"{paths.shared_name(ref.object.sha256)} ({ref.name}): {what}")
 
 
 def _unobserved(_: str) -> None:

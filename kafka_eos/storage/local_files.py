@@ -156,3 +156,11 @@ def chunks(fd: int) -> Iterator[bytes]:
     """Yield the rest of ``fd`` in chunks of at most ``Limits.copied_bytes``."""
     while chunk := os.read(fd, LIMITS.copied_bytes):
         yield chunk
+
+
+def read_part(fd: int, start: int, size: int) -> bytes:
+    """Return ``size`` bytes from ``start``, or fewer if the file ends before."""
+    found = b""
+    while len(found) < size and (more := os.pread(fd, size - len(found), start + len(found))):
+        found += more
+    return found

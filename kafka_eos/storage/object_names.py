@@ -5,7 +5,7 @@
     terms/<term>.base.json            the manifest that the term resumed from
     manifests/<epoch>-<term>.json     an epoch is decided exactly when this exists
     receipts/<epoch>-<term>.json      everything of the epoch is committed
-    shared/<sha256>                   a state file, named by its content
+    shared/<sha256>                   a state file, or a pack of several small ones, named by its content
     provenance/<epoch>-<bytes>-<sha256>   the origins of one transaction's output, as recorded by its epoch
     provenance/pack-<first>-<last>-<bytes>-<sha256>   many of these files, of epochs from ``first`` to ``last``
     origin.json                       the savepoint that the job started from, if any
@@ -117,7 +117,7 @@ def base_name(term: Term) -> str:
 
 
 def shared_name(sha256: str) -> str:
-    """Return the name of the stored file with this content; ``sha256`` in lower-case hex."""
+    """Return the name of the stored object with this content; ``sha256`` in lower-case hex."""
     return f"{SHARED}/{_digest(sha256)}"
 
 

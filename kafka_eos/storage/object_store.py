@@ -106,6 +106,12 @@ class ObjectStore:
             for chunk in obstore.get(self._client, name).stream(min_chunk_size=LIMITS.copied_bytes):
                 yield bytes(chunk)
 
+    def read_part(self, name: str, start: int, size: int) -> bytes:
+        import obstore
+
+        with _own_errors(name):
+            return bytes(obstore.get_range(self._client, name, start=start, length=size))
+
     def size(self, name: str) -> int | None:
         import obstore
 

@@ -59,6 +59,10 @@ class PyArrowStore:
             while piece := stream.read(LIMITS.copied_bytes):
                 yield piece
 
+    def read_part(self, name: str, start: int, size: int) -> bytes:
+        with self._files.open_input_file(f"{self._path(name)}/{_CONTENT}") as file:
+            return bytes(file.read_at(size, start))
+
     def size(self, name: str) -> int | None:
         found = self._files.get_file_info(f"{self._path(name)}/{_CONTENT}")
         return found.size if found.is_file else None

@@ -51,6 +51,12 @@ class BlobStore(Protocol):
     def read(self, name: str) -> Iterator[bytes]:
         """Yield the content in pieces. Raise FileNotFoundError, at once or at the first piece, if absent."""
 
+    def read_part(self, name: str, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer if the object ends before. Raise FileNotFoundError if absent.
+
+        It may raise OSError if the object ends before ``start``.
+        """
+
     def size(self, name: str) -> int | None:
         """Return the size in bytes; None if absent, or possibly if the store does not respond."""
 
@@ -182,15 +188,18 @@ class RemoteStorage:
 
     def _stored(self, ref: FileRef) -> Iterator[bytes]:
         """Yield the pieces of a stored file; stop after the first piece beyond its expected length."""
-        name, left = paths.shared_name(ref.sha256), ref.size
+        name, left = paths.shared_name(ref.object.sha256), ref.size
         try:
+            if ref.pack is not None:
+                yield self._store.read_part(name, ref.start, ref.size)
+                return
             for piece in self._store.read(name):
                 yield piece
                 left -= len(piece)
                 if left < 0:
                     return
         except FileNotFoundError as error:
-            raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from error
+            raise damaged_file_error(ref, "the file is missing") from error
 
 
 class _RemoteLog:

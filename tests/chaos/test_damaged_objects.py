@@ -210,6 +210,9 @@ def _own_files(job: Job) -> list[str]:
     """Tables of the newest epoch that the one before it does not need. Other files come again with the same content."""
     previous, newest = manifests(job)[-2:]
     tables = {
-        file.sha256 for state in newest.states for file in state.files if file.name.endswith(paths.IMMUTABLE_SUFFIX)
+        file.object.sha256
+        for state in newest.states
+        for file in state.files
+        if file.name.endswith(paths.IMMUTABLE_SUFFIX)
     }
     return sorted(tables - previous.files)

@@ -43,6 +43,7 @@ from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.storage.remote_storage import RemoteStorage
 from kafka_eos.storage.rolling_log import LocalLog
 from kafka_eos.storage.storage_factory import open_storage
+from kafka_eos.storage.upload_batch import UploadBatch
 from tests.marks import campaign
 
 MIB = 1 << 20
@@ -327,6 +328,73 @@ def test_a_stored_file_of_another_length_is_not_taken_for_stored(place: Place, t
 
     with pytest.raises(CorruptCheckpoint, match=ref.sha256):
         upload(place, tmp_path, b"whole")
+
+
+def add(batch: UploadBatch, tmp_path: Path, *contents: bytes) -> list[Callable[[], FileRef]]:
+    """Files are gone once they were added."""
+    added = []
+    for number, content in enumerate(contents):
+        path = tmp_path / f"{number}.sst"
+        path.write_bytes(content)
+        added.append(batch.add(path))
+        path.unlink()
+    return added
+
+
+@pytest.mark.limits(small_file_bytes=1000, state_pack_bytes=2000)
+def test_small_files_share_objects_and_come_back_as_they_were(place: Place, tmp_path: Path) -> None:
+    contents = [os.urandom(size) for size in (1, 1001, 998, 1000, 1000, 1, 1000)]
+    for _ in range(2):  # as after a failure: the same files are stored again
+        batch = UploadBatch(place.storage)
+        added = add(batch, tmp_path, *contents)
+        batch.store()
+    refs = [get_ref() for get_ref in added]
+    for number, (ref, content) in enumerate(zip(refs, contents, strict=True)):
+        place.storage.check_content(ref.object)
+        place.storage.check_size(ref.object)
+        passed: list[int] = []
+        place.storage.fetch(ref, tmp_path / f"back-{number}", passed.append)
+        assert (tmp_path / f"back-{number}").read_bytes() == content
+        assert sum(passed) == len(content)
+
+    assert [(ref.sha256, ref.size) for ref in refs] == [
+        (hashlib.sha256(content).hexdigest(), len(content)) for content in contents
+    ]
+    assert [(ref.object.size, ref.start) for ref in refs] == [
+        (1999, 0), (1001, 0), (1999, 1), (1999, 999), (1001, 0), (1001, 1000), (1000, 0)
+    ]  # fmt: skip
+    assert {paths.shared_name(ref.object.sha256) for ref in refs} == {*place.storage.list(paths.SHARED)}
+    assert [ref.pack is None for ref in refs] == [False, True, False, False, False, False, True]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_a_damaged_pack_is_named_and_its_other_files_come_back(place: Place, tmp_path: Path, damage: str) -> None:
+    batch = UploadBatch(place.storage)
+    added = add(batch, tmp_path, b"the first", b"the second")
+    batch.store()
+    first, second = [get_ref() for get_ref in added]
+    name = paths.shared_name(first.object.sha256)
+    if damage == "gone":
+        place.storage.delete(name)
+    else:
+        place.overwrite(name, b"the firstthe secomd" if damage == "flip" else b"the firstthe")
+
+    with pytest.raises(CorruptCheckpoint, match=rf"{name} \(1.sst\)"):
+        place.storage.fetch(second, tmp_path / "second")
+    with pytest.raises(CorruptCheckpoint, match=name):
+        place.storage.check_content(second.object)
+    with pytest.raises(CorruptCheckpoint, match=name) if damage == "gone" else nullcontext():
+        place.storage.fetch(first, tmp_path / "first")
+        assert (tmp_path / "first").read_bytes() == b"the first"
+
+
+def test_a_stored_pack_of_other_content_is_not_taken_for_stored(place: Place, tmp_path: Path) -> None:
+    batch = UploadBatch(place.storage)
+    place.storage.publish(paths.shared_name(hashlib.sha256(b"a table").hexdigest()), b"a tab1e")
+    add(batch, tmp_path, b"a ", b"table")
+
+    with pytest.raises(CorruptCheckpoint, match="shared/[0-9a-f]{64}: the content does not match its checksum"):
+        batch.store()
 
 
 def test_a_missing_file_is_named(place: Place, tmp_path: Path) -> None:

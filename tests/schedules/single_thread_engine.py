@@ -23,6 +23,7 @@ from kafka_eos.protocol.split_assignment import select_positions
 from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import StartSession
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
+from kafka_eos.storage.upload_batch import UploadBatch
 from tests.schedules.job import IDENTITY, Job
 
 _MOST = 60_000
@@ -179,8 +180,11 @@ class _EngineRun:
         epoch, aligned = self._pending
         answers, self._captured, self._pending = self._captured, {}, None
         parts = [(self._workers[subtask], part) for subtask, captured in answers.items() for part in captured]
-        states = tuple(upload(self._job.storage) for _, part in parts for upload in part.uploads)
-        in_flight = tuple(kept for worker, part in parts for kept in worker.store(part))
+        batch = UploadBatch(self._job.storage)
+        added = [upload.add_to(batch) for _, part in parts for upload in part.uploads]
+        logs = [get_rows for worker, part in parts for get_rows in worker.add_in_flight(batch, part)]
+        batch.store()
+        states, in_flight = tuple(get_handle() for get_handle in added), tuple(get_rows() for get_rows in logs)
         loops = {node.name for node in self._job.plan.feedbacks}
         left = {rows.exchange for rows in in_flight} - loops
         assert not (aligned and left), "an epoch that leaves nothing under way has left something"

@@ -18,7 +18,7 @@ from typing import Any
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.abc.state import InFlightRows
-from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.abc.storage import FileBatch
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Watermark
@@ -213,11 +213,20 @@ class Exchanges:
                 self._network.send_barrier(edge, target, epoch, aligned)
         return chain.from_iterable(overtaken)
 
-    def store(self, storage: CheckpointStorage, overtaken: bool, edge: int, log: in_flight.InFlightLog) -> InFlightRows:
-        """Upload in-flight rows. Raises OSError if they cannot be stored."""
-        stored = log.store(storage, self.nodes[edge].name, self._codecs[edge], overtaken)
-        hit("in-flight.stored")
-        return stored
+    def add_in_flight(
+        self, batch: FileBatch, overtaken: bool, edge: int, log: in_flight.InFlightLog
+    ) -> Callable[[], InFlightRows]:
+        """Add in-flight rows to a batch. The returned function is called when the batch is stored.
+
+        Raises OSError if they cannot be stored.
+        """
+        get_rows = log.add_to(batch, self.nodes[edge].name, self._codecs[edge], overtaken)
+
+        def get_stored() -> InFlightRows:
+            hit("in-flight.stored")
+            return get_rows()
+
+        return get_stored
 
 
 def _rows_in(entry: QueueEntry) -> int:

@@ -10,13 +10,13 @@ Rule: frames of one channel stay in order, in one file; only one frame at a time
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.abc.state import InFlightRows
-from kafka_eos.abc.storage import CheckpointStorage, StoredFiles
+from kafka_eos.abc.storage import FileBatch, StoredFiles
 from kafka_eos.core.error_messages import show_message
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
 from kafka_eos.core.limits import LIMITS
@@ -33,7 +33,7 @@ class InFlightLog:
     """In-flight rows of one exchange that a snapshot collects before it stores them.
 
     A log that cannot be written (a full disk) does not stop the processing of rows. So ``add`` ignores the error, and
-    ``store`` raises it: then only the checkpoint fails.
+    ``add_to`` raises it: then only the checkpoint fails.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,14 +48,19 @@ class InFlightLog:
         if len(self._tail) >= LIMITS.in_flight_bytes_in_memory:
             self._write()
 
-    def store(self, storage: CheckpointStorage, exchange: str, codec: ListCodec[Any], overtaken: bool) -> InFlightRows:
-        """Upload the whole log. Raises OSError if it could not be written, or cannot be stored."""
+    def add_to(
+        self, batch: FileBatch, exchange: str, codec: ListCodec[Any], overtaken: bool
+    ) -> Callable[[], InFlightRows]:
+        """Add the whole log to a batch. The returned function is called when the batch is stored.
+
+        Raises OSError if the log could not be written, or cannot be stored.
+        """
         self._write()
         if self._error is not None:
             raise self._error
         self._path.chmod(0o600)  # a private file is linked instead of copied
-        file = storage.upload(self._path, self._path.name)
-        return InFlightRows(exchange, describe_codec(codec), (file,), overtaken)
+        get_ref = batch.add(self._path)
+        return lambda: InFlightRows(exchange, describe_codec(codec), (get_ref(),), overtaken)
 
     def drop(self) -> None:
         """Delete the log: it is stored, or its epoch was aborted."""

@@ -79,7 +79,7 @@ class PendingSavepoint(Struct, frozen=True):
         with self._cleanup:
             source = SavepointFiles(self.draft.work, ordered=False)
             operators = write_canonical_state(self.manifest.states, source, self.draft)
-            copy_in_flight(self.manifest.in_flight, source, self.draft)
+            in_flight = copy_in_flight(self.manifest.in_flight, source, self.draft)
             savepoint = Savepoint(
                 job=self.manifest.job,
                 id=savepoints.new_id(),
@@ -90,7 +90,7 @@ class PendingSavepoint(Struct, frozen=True):
                 max_key_groups=self.manifest.max_key_groups,
                 sources=self.manifest.sources,
                 operators=operators,
-                in_flight=self.manifest.in_flight,
+                in_flight=in_flight,
                 identity=self.manifest.identity,
             )
             self.draft.publish(savepoint)
@@ -130,13 +130,19 @@ def _keep(storage: CheckpointStorage, ref: FileRef, target: Path) -> None:
 # ---------------------------------------------------------------- the canonical format
 
 
-def copy_in_flight(in_flight: Iterable[InFlightRows], source: CheckpointStorage, draft: SavepointDraft) -> None:
-    """Copy in-flight rows to a savepoint unchanged."""
-    for ref in (file for rows in in_flight for file in rows.files):
+def copy_in_flight(
+    in_flight: Iterable[InFlightRows], source: CheckpointStorage, draft: SavepointDraft
+) -> tuple[InFlightRows, ...]:
+    """Copy in-flight rows to a savepoint unchanged; return them with their files there."""
+
+    def copy_file(ref: FileRef) -> FileRef:
         path = draft.work / "frames"
         source.fetch(ref, path)
-        draft.files.upload(path, ref.name)
+        copied = draft.files.upload(path, ref.name)
         path.unlink()
+        return copied
+
+    return tuple(replace(rows, files=tuple(map(copy_file, rows.files))) for rows in in_flight)
 
 
 def keep_rows(operator: str, described: Mapping[str, Json], rows: Iterator[Row]) -> Iterator[Row]:

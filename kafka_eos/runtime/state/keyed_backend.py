@@ -21,10 +21,10 @@ from kafka_eos.abc.state import (
     StateBackend,
     StateDescriptor,
     StateHandle,
+    StateUpload,
     TimerService,
-    Upload,
 )
-from kafka_eos.abc.storage import CheckpointStorage, StoredFiles
+from kafka_eos.abc.storage import CheckpointStorage, FileBatch, StoredFiles
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.ids import Epoch, ensure_name
 from kafka_eos.core.json_values import Json
@@ -50,7 +50,7 @@ from kafka_eos.runtime.state.pane_state import NEWEST, PaneState
 from kafka_eos.runtime.state.restore_progress import ProgressListener, RestoreFetcher, nobody
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
 from kafka_eos.runtime.state.row_keys import RowKeyCodec
-from kafka_eos.runtime.state.row_store import StateRows, StateStore
+from kafka_eos.runtime.state.row_store import AddFiles, StateRows, StateStore
 from kafka_eos.runtime.state.schema_evolution import (
     ATTRIBUTES,
     CURSOR,
@@ -64,12 +64,36 @@ from kafka_eos.runtime.state.schema_evolution import (
 from kafka_eos.runtime.state.timers import GroupWatermark, PendingTimers
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN, create_ttl_clock, monotonic_clock, wall_clock
 from kafka_eos.runtime.state.value_state import CachedValueState
+from kafka_eos.storage.upload_batch import UploadBatch
 
 T = TypeVar("T")
 
 _READERS = {memory.KIND: memory.read_rows, rocksdb.KIND: rocksdb.read_rows}
 
 _State: TypeAlias = CachedValueState[Any] | ExpiringState[Any] | PaneState[Any]
+
+
+class _FrozenState:
+    """The frozen state of one operator; see ``abc.StateUpload``. ``handle`` has everything but the files."""
+
+    def __init__(self, handle: StateHandle, add_files: AddFiles) -> None:
+        self._handle, self._add_files = handle, add_files
+
+    def add_to(self, batch: FileBatch) -> Callable[[], StateHandle]:
+        failpoints.hit("snapshot.upload")
+        get_refs = self._add_files(batch)
+
+        def get_handle() -> StateHandle:
+            failpoints.hit("snapshot.uploaded")
+            return replace(self._handle, files=get_refs())
+
+        return get_handle
+
+    def __call__(self, storage: CheckpointStorage) -> StateHandle:
+        batch = UploadBatch(storage)
+        get_handle = self.add_to(batch)
+        batch.store()
+        return get_handle()
 
 
 class KeyedStateBackend:
@@ -176,23 +200,16 @@ class KeyedStateBackend:
             return CachedValueState(*given)
         return CachedEntryState(*given)
 
-    def snapshot(self, epoch: Epoch) -> Upload:
+    def snapshot(self, epoch: Epoch) -> StateUpload:
         failpoints.hit("snapshot.flush")
         for state in self._open.values():
             if isinstance(state, ExpiringState):
                 state.clean(self._clean_rows)
             state.flush()
-        upload_files = self._store.freeze(epoch)
+        add_files = self._store.freeze(epoch)
         failpoints.hit("snapshot.linked")
         states = tuple(self._described(name) for name in sorted(self._stored))
-
-        def upload(storage: CheckpointStorage) -> StateHandle:
-            failpoints.hit("snapshot.upload")
-            files = upload_files(storage)
-            failpoints.hit("snapshot.uploaded")
-            return StateHandle(self._operator, self._store.kind, self._bounds, files, states)
-
-        return upload
+        return _FrozenState(StateHandle(self._operator, self._store.kind, self._bounds, (), states), add_files)
 
     def pending_timers(self) -> int | None:
         found = [state.pending for state in self._open.values() if isinstance(state, PendingTimers)]

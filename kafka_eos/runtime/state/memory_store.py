@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -17,12 +17,12 @@ from typing import BinaryIO
 import msgspec
 
 from kafka_eos.abc.state import StateHandle
-from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles
+from kafka_eos.abc.storage import FileBatch, FileRef, StoredFiles
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.runtime.state.key_groups import group_prefix
-from kafka_eos.runtime.state.row_store import Row, StateRows, UploadFiles
+from kafka_eos.runtime.state.row_store import AddFiles, Row, StateRows
 from kafka_eos.storage import local_files as files
 
 KIND = "memory"
@@ -119,18 +119,19 @@ class MemoryStore:
     def drop(self, state: str) -> None:
         self._states.pop(state, None)
 
-    def freeze(self, epoch: Epoch) -> UploadFiles:
+    def freeze(self, epoch: Epoch) -> AddFiles:
         frozen = {state: self.frozen(rows) for state, rows in self._states.items()}
         directory = self._directory / f"checkpoint-{epoch}"
 
-        def upload(storage: CheckpointStorage) -> tuple[FileRef, ...]:
+        def add_files(batch: FileBatch) -> Callable[[], tuple[FileRef, ...]]:
             directory.mkdir()
             try:
-                return tuple(_upload(storage, directory / rows_file(state), rows) for state, rows in frozen.items())
+                added = [_add(batch, directory / rows_file(state), rows) for state, rows in frozen.items()]
             finally:
                 shutil.rmtree(directory)
+            return lambda: tuple(get_ref() for get_ref in added)
 
-        return upload
+        return add_files
 
     def frozen(self, rows: MemoryRows) -> dict[bytes, bytes]:
         """Return a state's rows for a checkpoint."""
@@ -188,10 +189,10 @@ def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterat
         path.unlink()
 
 
-def _upload(storage: CheckpointStorage, path: Path, rows: dict[bytes, bytes]) -> FileRef:
+def _add(batch: FileBatch, path: Path, rows: dict[bytes, bytes]) -> Callable[[], FileRef]:
     with files.create_writer(path) as target:
         write_rows(target, rows.items())
-    return storage.upload(path, path.name)
+    return batch.add(path)
 
 
 def rows_file(state: str) -> str:

@@ -12,7 +12,7 @@ import itertools
 import shutil
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -37,12 +37,12 @@ from rocksdict import (
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.state import StateHandle
-from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles
+from kafka_eos.abc.storage import FileBatch, FileRef, StoredFiles
 from kafka_eos.core.errors import Bug, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.runtime.state.rocksdb_options import RocksDBTuning, StateOptions
-from kafka_eos.runtime.state.row_store import Row, StateRows, UploadFiles
+from kafka_eos.runtime.state.row_store import AddFiles, Row, StateRows
 from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX, ensure_plain_name
 
 KIND = "rocksdb"
@@ -177,25 +177,30 @@ class RocksStore:
             with _rocksdb("drop a column family"):
                 self._db.drop_column_family(state)
 
-    def freeze(self, epoch: Epoch) -> UploadFiles:
+    def freeze(self, epoch: Epoch) -> AddFiles:
         for rows in self._rows.values():
             rows.flush()
         directory = self._directory / f"checkpoint-{epoch}"
         with _rocksdb("create a checkpoint"):
             Checkpoint(self._db).create_checkpoint(str(directory))
 
-        def upload(storage: CheckpointStorage) -> tuple[FileRef, ...]:
+        def add_files(batch: FileBatch) -> Callable[[], tuple[FileRef, ...]]:
             try:
-                stored = tuple(self._upload(storage, path) for path in sorted(directory.iterdir()) if _needed(path))
+                added = [self._add(batch, path) for path in sorted(directory.iterdir()) if _needed(path)]
             finally:
                 left.detach()
                 shutil.rmtree(directory)
-            self._uploaded = {file.name: file for file in stored}
-            return stored
+
+            def get_refs() -> tuple[FileRef, ...]:
+                stored = tuple(get_ref() for get_ref in added)
+                self._uploaded = {file.name: file for file in stored}
+                return stored
+
+            return get_refs
 
         # An aborted epoch is never uploaded: delete its hard links, or they keep dropped files.
-        left = weakref.finalize(upload, shutil.rmtree, directory, ignore_errors=True)
-        return upload
+        left = weakref.finalize(add_files, shutil.rmtree, directory, ignore_errors=True)
+        return add_files
 
     def close(self) -> None:
         for rows in self._rows.values():
@@ -203,12 +208,12 @@ class RocksStore:
         with _rocksdb("close"):
             self._db.close()
 
-    def _upload(self, storage: CheckpointStorage, path: Path) -> FileRef:
+    def _add(self, batch: FileBatch, path: Path) -> Callable[[], FileRef]:
         known = self._uploaded.get(path.name)
         if known is not None and known.size == path.stat().st_size:
-            return known  # a table never changes, and a manifest only grows
+            return lambda: known  # a table never changes, and a manifest only grows
         path.chmod(0o600)  # RocksDB's files are readable for others; a private file is linked instead of copied
-        return storage.upload(path, path.name)
+        return batch.add(path)
 
 
 class RocksSpillStore:

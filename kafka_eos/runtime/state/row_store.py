@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
-from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.abc.storage import FileBatch, FileRef
 from kafka_eos.core.ids import Epoch
 
 Row: TypeAlias = tuple[bytes, bytes]
@@ -33,7 +33,8 @@ class StateRows(Protocol):
         """Return at most ``limit`` rows with keys from ``first`` to below ``end``, in the order of their keys."""
 
 
-UploadFiles: TypeAlias = Callable[[CheckpointStorage], tuple[FileRef, ...]]
+AddFiles: TypeAlias = Callable[[FileBatch], Callable[[], tuple[FileRef, ...]]]
+"""Adds all files to a batch, once. The function that it returns is called when the batch is stored."""
 
 
 class StateStore(Protocol):
@@ -52,7 +53,7 @@ class StateStore(Protocol):
     def drop(self, state: str) -> None:
         """Remove the rows of a state that was not opened. One that does not exist is ignored."""
 
-    def freeze(self, epoch: Epoch) -> UploadFiles:
-        """Freeze the rows written so far; the returned part uploads them, once, from any thread."""
+    def freeze(self, epoch: Epoch) -> AddFiles:
+        """Freeze the rows written so far; the returned part adds their files to a batch, once, from any thread."""
 
     def close(self) -> None: ...

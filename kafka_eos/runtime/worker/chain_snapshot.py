@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, field
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos.abc.state import Upload
+from kafka_eos.abc.state import StateUpload
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RecordCounts
 from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
@@ -29,7 +29,7 @@ class ChainSnapshot(Struct):
     since: float
     open_log: Callable[[int, str], InFlightLog]
     positions: dict[str, Positions]
-    uploads: list[Upload]
+    uploads: list[StateUpload]
     precommits: list[TimedPreCommit]
     tally: RecordCounts
     """Counts of the chain since the session began."""

@@ -62,6 +62,7 @@ from kafka_eos.runtime.worker.liveness_pulse import HeartbeatThread
 from kafka_eos.runtime.worker.local_state import remove_older_state
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage.upload_batch import UploadBatch
 
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also the maximum delay of a barrier."""
@@ -215,8 +216,10 @@ class WorkerSession:
 
         def acknowledged() -> AcknowledgeCheckpoint:
             began = time.time()
-            states = tuple(upload(self._storage) for part in captured for upload in part.uploads)
-            in_flight = tuple(kept for part in captured for kept in self._opened.store(part))
+            batch = UploadBatch(self._storage)
+            states = [upload.add_to(batch) for part in captured for upload in part.uploads]
+            in_flight = [get_rows for part in captured for get_rows in self._opened.add_in_flight(batch, part)]
+            batch.store()
             spans = [span for part in captured for span in part.spans]
             spans += [span for part in captured for prepare in part.precommits for span in prepare.spans]
             for of, kept in self._uncommitted.items():
@@ -228,8 +231,8 @@ class WorkerSession:
                 sealed=tuple(
                     SealedOutput(of, tuple(kept)) for of, kept in sorted(self._uncommitted.items()) if of <= name.epoch
                 ),
-                states=states,
-                in_flight=in_flight,
+                states=tuple(get_handle() for get_handle in states),
+                in_flight=tuple(get_rows() for get_rows in in_flight),
                 tally=functools.reduce(RecordCounts.plus, (part.tally for part in captured), RecordCounts()),
                 watermarks=watermarks,
                 blocked_ms=sum(part.blocked for part in captured) * 1000,

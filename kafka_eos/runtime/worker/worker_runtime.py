@@ -21,7 +21,7 @@ from kafka_eos.abc.services import Resources, Services
 from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.abc.state import CacheUse, InFlightRows
-from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.abc.storage import CheckpointStorage, FileBatch
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.core.json_values import Positions
@@ -83,7 +83,6 @@ class SessionRuntime:
         self._plan = plan
         self._settings = settings
         self._start = start
-        self._storage = storage
         self._local = local[0]
         self._subtask, self._parallelism = start.subtask, start.parallelism
         self._done = done
@@ -353,11 +352,14 @@ class SessionRuntime:
         """Return the event time of each split that is read here, by operator."""
         return {name: splits for task in self.tasks for name, splits in task.chain.event_time.by_split.items()}
 
-    def store(self, captured: ChainSnapshot) -> tuple[InFlightRows, ...]:
-        """Upload in-flight rows. Called on the background thread. Raises OSError if they cannot be stored."""
+    def add_in_flight(self, batch: FileBatch, captured: ChainSnapshot) -> list[Callable[[], InFlightRows]]:
+        """Add in-flight rows to a batch. The returned functions are called when the batch is stored.
+
+        Called on the background thread. Raises OSError if they cannot be stored.
+        """
         groups = [(False, edge, log) for edge, log in sorted(captured.received.items())]
         groups += [(True, edge, log) for edge, log in sorted(captured.overtaken.items())]
-        return tuple(self.exchanges.store(self._storage, overtaken, edge, log) for overtaken, edge, log in groups)
+        return [self.exchanges.add_in_flight(batch, overtaken, edge, log) for overtaken, edge, log in groups]
 
     def close(self) -> None:
         self._opened.close()

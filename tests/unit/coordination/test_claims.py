@@ -16,6 +16,7 @@ from kafka_eos.core.errors import ConfigError, Fenced
 from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.upload_batch import UploadBatch
 from kafka_eos.testing import ListSource, MemorySink
 
 Make = Callable[..., Coordinator]
@@ -35,7 +36,10 @@ def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFli
     resumed = running.recovery.restore()
     log = in_flight.InFlightLog(tmp_path / "frames")
     log.add(b"frame")
-    kept = log.store(storage, "by-key", exchange_codec(int), False)
+    batch = UploadBatch(storage)
+    get_rows = log.add_to(batch, "by-key", exchange_codec(int), False)
+    batch.store()
+    kept = get_rows()
     running.epochs.commit(
         running.epochs.decide(running.ownership.next_epoch(), EpochContents(resumed.positions, (), (), (kept,)))
     )

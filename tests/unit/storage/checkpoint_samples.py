@@ -6,7 +6,7 @@ import msgspec
 
 from kafka_eos.abc.committer import CommitOutcome, Committable, Spread
 from kafka_eos.abc.state import StateHandle
-from kafka_eos.abc.storage import FileRef
+from kafka_eos.abc.storage import FileRef, PackedAt
 from kafka_eos.core.ids import SplitId
 from kafka_eos.storage.job_records import IdentityRecord, Manifest, Receipt, StoredRecord, TermBase, TermClaim
 from kafka_eos.storage.savepoint_files import Savepoint, SavepointOrigin
@@ -47,6 +47,10 @@ TOLD_BESIDE = msgspec.structs.replace(
     MANIFEST, epoch=8, committables=(Committable("kafka:abc", {}, 2, {"out": 2}, {}, FileRef("4-0", "cd" * 32, 77)),)
 )
 """Of an epoch whose outputs do not say themselves where they came from."""
+PACKED = msgspec.structs.replace(FILE, pack=PackedAt("ef" * 32, 3000, 1911))
+WITH_A_PACK = msgspec.structs.replace(
+    MANIFEST, epoch=9, states=(msgspec.structs.replace(MANIFEST.states[0], files=(FILE, PACKED)),)
+)
 RECORDS: tuple[StoredRecord, ...] = (
     MANIFEST,
     Receipt(job=JOB, epoch=7, term=3, created_at=1, outcomes=(CommitOutcome.COMMITTED, CommitOutcome.ALREADY)),
@@ -58,4 +62,5 @@ RECORDS: tuple[StoredRecord, ...] = (
     IdentityRecord(job=JOB, identity="0123456789ab", at=1),
     SavepointOrigin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
     TOLD_BESIDE,
+    WITH_A_PACK,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from checkpoint_samples import FILE, JOB, MANIFEST, RECORDS, TOLD_BESIDE
+from checkpoint_samples import FILE, JOB, MANIFEST, PACKED, RECORDS, TOLD_BESIDE
 
 from kafka_eos.abc.state import InFlightRows
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
@@ -97,6 +97,18 @@ def test_a_file_that_points_elsewhere_is_refused_even_with_a_valid_checksum(bad:
             _read_again(body)
 
 
+@pytest.mark.parametrize("bad", [{"sha256": "../../x"}, {"start": -1}, {"start": 1912}, {"size": 2999}])
+def test_a_file_that_is_not_inside_its_pack_is_refused(bad: dict[str, object]) -> None:
+    body = msgspec.to_builtins(MANIFEST)
+    packed = msgspec.to_builtins(PACKED)
+    body["states"][0]["files"] = [packed]
+    assert _read_again(body).states[0].files == (PACKED,)
+    packed["pack"].update(bad)
+
+    with pytest.raises(CorruptCheckpoint, match=MANIFEST.name):
+        _read_again(body)
+
+
 def _read_again(body: dict[str, Any]) -> Manifest:
     data = json.dumps(body).encode()
     return decode(Manifest, MANIFEST.name, _sealed(b"kafka-eos manifest 1 %d " % len(data), data), JOB)
@@ -138,7 +150,7 @@ def _with_text(schema: Any, value: Any, named: dict[str, Any]) -> Any:
             return json.dumps(value)
         case {"type": "record", "name": name, "fields": fields}:
             named[name] = schema
-            return {f["name"]: _with_text(f["type"], value[f["name"]], named) for f in fields}
+            return {f["name"]: _with_text(f["type"], value.get(f["name"], f.get("default")), named) for f in fields}
         case {"type": "array", "items": items}:
             return [_with_text(items, item, named) for item in value]
         case {"type": "map", "values": values}:

@@ -29,6 +29,7 @@ from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.provenance_compaction import ProvenancePacker
 from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.storage.savepoint_files import SavepointFiles
+from kafka_eos.storage.upload_batch import UploadBatch
 from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
 
 Check = Callable[[Path], None]
@@ -189,6 +190,34 @@ def test_content_that_another_process_has_just_stored_is_durable_when_upload_ret
         return isinstance(operation, Synced) and at in range(others.start, others.stop)
 
     assert broken(recording.without(unsynced), _every_file_is_there, tmp_path / "states") == []
+
+
+def _packed(storage: LocalStorage, root: Path) -> list[FileRef]:
+    batch = UploadBatch(storage)
+    added = [batch.add(_private(root / f"{number}.sst", b"rows of %d" % number)) for number in range(2)]
+    batch.store()
+    return [get_ref() for get_ref in added]
+
+
+def test_a_published_manifest_has_all_of_its_packs(root: Path, tmp_path: Path) -> None:
+    storage = LocalStorage(root / "job")
+    with recorded(root) as recording:
+        publish(storage, _names(_packed(storage, root)))
+
+    assert broken(recording, _every_file_is_there, tmp_path / "states") == []
+    for forgotten in (0, 1):  # the pack; its directory
+        assert breaks(recording.forgetting(forgotten), _every_file_is_there, tmp_path / "states")
+
+
+def test_a_pack_that_another_process_has_just_stored_is_durable(root: Path, tmp_path: Path) -> None:
+    """The other one ends before it has synced the directory."""
+    mine, other = LocalStorage(root / "job"), LocalStorage(root / "job")
+    with recorded(root) as recording:
+        _packed(other, root)
+        others = len(recording.syncs)
+        publish(mine, _names(_packed(mine, root)))
+
+    assert broken(recording.forgetting(others - 1), _every_file_is_there, tmp_path / "states") == []
 
 
 # ---------------------------------------------------------------- retention

@@ -24,7 +24,7 @@ PUBLISHED = {
     "base.v1": "341f53271b0db43a",
     "claim.v1": "c8a25c6f74ad7202",
     "identity.v1": "a33afa495bc04807",
-    "manifest.v1": "cdcd32b36d6671dd",
+    "manifest.v1": "0137fa75a5e33b8a",
     "origin.v1": "071497e206727c11",
     "receipt.v1": "595029b86c55b612",
     "savepoint.v1": "39ee7c88ac407a01",
@@ -52,7 +52,8 @@ def of_version(schema: Any, value: Any) -> Any:
         case {"logicalType": "json-text"}:
             return value
         case {"type": "record", "fields": fields}:
-            return {field["name"]: of_version(field["type"], value[field["name"]]) for field in fields}
+            stored = [field for field in fields if field["name"] in value]
+            return {field["name"]: of_version(field["type"], value[field["name"]]) for field in stored}
         case {"type": "array", "items": items}:
             return [of_version(items, each) for each in value]
         case {"type": "map", "values": values}:

@@ -122,9 +122,9 @@ def test_one_that_is_given_up_leaves_nothing(job: tuple[LocalStorage, Manifest],
 
 def test_a_damaged_checkpoint_makes_no_savepoint(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
     (sst,) = (file for file in job[1].states[0].files if file.name.endswith(".sst"))
-    damaged = job[0].root / paths.shared_name(sst.sha256)
+    damaged = job[0].root / paths.shared_name(sst.object.sha256)
     data = bytearray(damaged.read_bytes())
-    data[100] ^= 1
+    data[sst.start + 100] ^= 1
     damaged.write_bytes(data)
 
     with pytest.raises(CorruptCheckpoint, match=sst.name):
@@ -492,7 +492,7 @@ def test_retention_that_is_faster_leaves_nothing_half(
 
 
 def test_a_file_that_was_lost_otherwise_is_named(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
-    lost = job[0].root / paths.SHARED / job[1].states[0].files[0].sha256
+    lost = job[0].root / paths.shared_name(job[1].states[0].files[0].object.sha256)
     lost.unlink()
 
     with pytest.raises(CorruptCheckpoint, match=lost.name):

@@ -39,6 +39,7 @@ from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.provenance_compaction import ProvenancePacker
 from kafka_eos.storage.provenance_files import ProvenanceReader
+from kafka_eos.storage.upload_batch import UploadBatch
 from tests.store_faults import CRASHES, ERRORS, Crash, Directory, FileSystem, Objects, Place, Requests, every
 
 pytestmark = pytest.mark.limits(
@@ -184,6 +185,30 @@ def test_files_are_stored_whole_or_not_at_all(place: MakePlace, tmp_path: Path, 
     Operation(
         prepare=lambda storage: upload(storage, b"rows"),
         run=lambda storage: upload(storage, b"more"),
+        view=stored,
+    ).check(place)
+
+
+@pytest.mark.parametrize("place", ["directory", "objects", "file system"], indirect=True)
+def test_packs_are_stored_whole_or_not_at_all(place: MakePlace, tmp_path: Path) -> None:
+    contents = (b"rows of all", b"more")
+
+    def store(storage: JobStorage, content: bytes) -> None:
+        batch = UploadBatch(storage)
+        for part in (content[:2], content[2:]):
+            batch.add(_private(tmp_path / "1.sst", part))
+        batch.store()
+
+    def stored(storage: JobStorage) -> View:
+        for content in contents:
+            ref = FileRef("pack", hashlib.sha256(content).hexdigest(), len(content))
+            if paths.shared_name(ref.sha256) in storage.list(paths.SHARED):
+                storage.check_content(ref)
+        return frozenset(storage.list(paths.SHARED))
+
+    Operation(
+        prepare=lambda storage: store(storage, contents[0]),
+        run=lambda storage: store(storage, contents[1]),
         view=stored,
     ).check(place)
 

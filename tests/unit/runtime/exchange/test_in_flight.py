@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kafka_eos import Pipeline, ProcessFunction, Stream
-from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.codecs import CountedCodec, exchange_codec
@@ -28,10 +28,20 @@ from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange import wire_format as wire
 from kafka_eos.runtime.state.schema_evolution import describe_codec, resolve_codec
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
+from kafka_eos.storage.upload_batch import UploadBatch
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
 CODEC = exchange_codec(int)
+
+
+def store_log(
+    log: in_flight.InFlightLog, storage: CheckpointStorage, exchange: str, codec: ListCodec[Any], overtaken: bool
+) -> InFlightRows:
+    batch = UploadBatch(storage)
+    get_rows = log.add_to(batch, exchange, codec, overtaken)
+    batch.store()
+    return get_rows()
 
 
 def store(
@@ -40,7 +50,7 @@ def store(
     log = in_flight.InFlightLog(path)
     for frame in frames:
         log.add(frame)
-    stored = log.store(storage, exchange, CODEC, overtaken)
+    stored = store_log(log, storage, exchange, CODEC, overtaken)
     log.drop()
     return stored
 
@@ -101,12 +111,12 @@ def test_a_log_of_which_a_part_is_missing_is_never_stored(tmp_path: Path, monkey
     log.add(b"c" * (1 << 20))
 
     with pytest.raises(OSError, match="no space left"):
-        log.store(storage, "first", CODEC, overtaken=False)
+        store_log(log, storage, "first", CODEC, overtaken=False)
 
 
 def test_a_stored_log_is_private(tmp_path: Path) -> None:
     log = in_flight.InFlightLog(tmp_path / "frames")
-    log.store(MemoryStorage(), "first", CODEC, overtaken=False)
+    store_log(log, MemoryStorage(), "first", CODEC, overtaken=False)
 
     assert (tmp_path / "frames").stat().st_mode & 0o777 == 0o600
 
@@ -118,7 +128,7 @@ def test_a_long_log_is_on_the_disk_while_it_grows(tmp_path: Path) -> None:
         log.add(frame)
 
     assert (tmp_path / "frames-0").stat().st_size > 4_000_000
-    kept = log.store(storage, "first", CODEC, False)
+    kept = store_log(log, storage, "first", CODEC, False)
     log.drop()
     assert [frame for _, frame in in_flight.read_frames(storage, tmp_path / "fetched", [kept])] == frames
 
@@ -130,7 +140,7 @@ def test_a_log_that_cannot_be_written_shows_when_it_is_to_be_stored(tmp_path: Pa
         log.add(bytes(1 << 20))
 
     with pytest.raises(OSError, match="absent"):
-        log.store(MemoryStorage(), "first", CODEC, False)
+        store_log(log, MemoryStorage(), "first", CODEC, False)
     log.drop()
 
 
@@ -260,7 +270,7 @@ def under_way(storage: CheckpointStorage, path: Path, exchange: str, values: lis
     batch = Batch(values, range(len(values)), ListOrigin("in", "list", 0, 7, range(len(values))), keys=keys)
     log = in_flight.InFlightLog(path / "scratch")
     log.add(wire.encode(batch, codec, keep_raw=False))
-    kept = log.store(storage, exchange, codec, False)
+    kept = store_log(log, storage, exchange, codec, False)
     log.drop()
     # As a manifest brings it.
     return replace(kept, codec=json.loads(json.dumps(kept.codec)))

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from hypothesis import strategies as st
 
-from kafka_eos.abc.state import StateBackend, StateHandle, Upload
+from kafka_eos.abc.state import StateBackend, StateHandle, StateUpload
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.lineage import lineage
@@ -45,21 +45,31 @@ class Captured(Generic[M]):
 
     number: int
     model: M
-    left: list[Upload]
+    left: list[StateUpload]
     stored: list[StateHandle] = field(default_factory=list)
 
 
 class FailingStorage:
-    """A store that fails at the n-th file."""
+    """A store that fails at the n-th object."""
 
-    def __init__(self, storage: JobStorage, files: int) -> None:
-        self._storage, self._left = storage, files
+    def __init__(self, storage: JobStorage, objects: int) -> None:
+        self._storage, self._left = storage, objects
 
     def upload(self, path: Path, name: str) -> FileRef:
+        self._count()
+        return self._storage.upload(path, name)
+
+    def publish(self, name: str, data: bytes) -> None:
+        self._count()
+        self._storage.publish(name, data)
+
+    def read(self, name: str) -> bytes:
+        return self._storage.read(name)
+
+    def _count(self) -> None:
         self._left -= 1
         if self._left < 0:
             raise OSError(errno.EIO, "the store is away")
-        return self._storage.upload(path, name)
 
 
 class Epochs(Generic[M]):

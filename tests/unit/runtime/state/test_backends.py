@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.rocksdb_options import RocksDBTuning, StateOptions
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
+from kafka_eos.storage.upload_batch import UploadBatch
+from tests.limits import set_limits
 from tests.waiting import eventually
 
 
@@ -305,7 +309,7 @@ def test_what_is_lost_or_damaged_is_named_on_restore(world: World) -> None:
         (state := backend._open.get("sum") or backend.value(TOTAL)).put(key, key)  # type: ignore[attr-defined]
     handle = snapshot(world, backend)
     for file in handle.files:
-        name = f"shared/{file.sha256}"
+        name = f"shared/{file.object.sha256}"
         data = _read(world, name)
         for position in range(0, len(data), max(1, len(data) // 7)):
             _write(world, name, data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
@@ -342,7 +346,8 @@ def test_working_files_are_linked_into_the_storage_beside_them(
     backend.value(TOTAL).put("a", 1)
     copies: list[int] = []
     monkeypatch.setattr(files, "copy", lambda source, _: copies.append(source))
-    handle = backend.snapshot(Epoch(1))(storage)
+    with set_limits(small_file_bytes=1):
+        handle = backend.snapshot(Epoch(1))(storage)
     backend.close()
 
     assert handle.files and copies == []
@@ -373,7 +378,12 @@ class Counting(LocalStorage):
         self.uploads.append(name)
         return super().upload(path, name)
 
+    def publish(self, name: str, data: bytes) -> None:
+        self.uploads.append(name)
+        super().publish(name, data)
 
+
+@pytest.mark.limits(small_file_bytes=1)
 def test_rocksdb_uploads_only_new_tables(tmp_path: Path) -> None:
     storage = Counting(tmp_path / "job")
     world = World("rocksdb", storage, tmp_path)
@@ -415,7 +425,7 @@ def test_rocksdb_forgets_tables_that_were_merged(tmp_path: Path) -> None:
 
 
 def test_rocksdb_stores_nothing_of_state_that_has_not_changed(tmp_path: Path) -> None:
-    """Each file that a snapshot asks the storage for is a request, by each operator of each worker."""
+    """Otherwise each operator would cost a request in each epoch."""
     storage = Counting(tmp_path / "job")
     world = World("rocksdb", storage, tmp_path)
     backend = world.open()
@@ -428,6 +438,37 @@ def test_rocksdb_stores_nothing_of_state_that_has_not_changed(tmp_path: Path) ->
     assert storage.uploads == []
     assert second.files == first.files
     assert dict(world.open([second]).value(TOTAL).items()) == {"a": 1}
+
+
+def test_small_files_of_all_operators_are_stored_with_one_request_and_only_once(tmp_path: Path) -> None:
+    """Those of an epoch that could not be stored are part of the next one."""
+    storage = Counting(tmp_path / "job")
+    world = World("rocksdb", storage, tmp_path)
+    backends = [world.open() for _ in range(3)]
+    states = [backend.value(TOTAL) for backend in backends]
+    for epoch in range(1, 4):
+        for state in states[: epoch % 3 + 1]:
+            state.put(epoch, epoch)
+        uploads = [backend.snapshot(Epoch(epoch)) for backend in backends]
+        storage.uploads.clear()
+        batch = UploadBatch(Away(tmp_path / "job") if epoch == 2 else storage)
+        added = [upload.add_to(batch) for upload in uploads]
+        with pytest.raises(OSError, match="away") if epoch == 2 else nullcontext():
+            batch.store()
+            assert len(storage.uploads) == 1
+            handles = [get_handle() for get_handle in added]
+    world.close()
+
+    assert len({file.object for handle in handles for file in handle.files}) == 2
+    restored = [dict(world.open([handle]).value(TOTAL).items()) for handle in handles]
+    assert restored == [{1: 1, 2: 2, 3: 3}, {1: 1, 2: 2}, {2: 2}]
+
+
+class Away(LocalStorage):
+    """A local storage on which nothing can be stored."""
+
+    def publish(self, name: str, data: bytes) -> None:
+        raise OSError(errno.EIO, "the store is away")
 
 
 def test_what_rocksdb_stores_in_each_epoch_does_not_grow_with_their_number(tmp_path: Path) -> None:
@@ -443,6 +484,7 @@ def test_what_rocksdb_stores_in_each_epoch_does_not_grow_with_their_number(tmp_p
     assert sizes[-1] < max(sizes), "a new one was begun"
 
 
+@pytest.mark.limits(small_file_bytes=1)
 def test_the_subtasks_of_a_job_go_on_with_their_own_tables(tmp_path: Path) -> None:
     """Each is handed the handles of all."""
     storage = Counting(tmp_path / "job")
