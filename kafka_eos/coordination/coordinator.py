@@ -78,6 +78,7 @@ class Coordinator:
         self._settings = connector_settings
         self._retained = retained
         self._pinned_files = held
+        self._manifest_files = retention.ManifestFiles(storage, plan.name)
         self.ownership = Ownership(storage, plan.name, connector_settings, refusals, dependencies, home)
         self.sources = SourceCoordinator(plan, lambda: self._context, patience, dependencies)
         self._outputs = SinkCoordinator(plan, self._context, history, patience)
@@ -178,6 +179,7 @@ class Coordinator:
             self.ownership.ensure_newest_term,
             self._pinned_files(),
             self._ledger.make_durable,
+            self._manifest_files,
         )
         self._packer.on_epochs_dropped(sum(isinstance(each, rules.DeleteManifest) for each in gone))
 

@@ -7,7 +7,7 @@ power cut has the same effect as a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_eos._util import failpoints
 from kafka_eos.abc.storage import CheckpointStorage
@@ -23,15 +23,33 @@ def ignore_forgotten(epochs: Sequence[EpochId]) -> None:
     """Do nothing about epochs whose manifests are deleted."""
 
 
-def take_inventory(storage: CheckpointStorage, job: str, held: frozenset[str] = frozenset()) -> rules.Inventory:
-    """Read the inventory of the job for the retention plan.
+class ManifestFiles:
+    """The stored objects that each manifest of a job names. A manifest never changes, so each is read once."""
+
+    def __init__(self, storage: CheckpointStorage, job: str) -> None:
+        self._storage, self._job = storage, job
+        self._known: Mapping[EpochId, frozenset[str]] = {}
+
+    def load(self, manifests: Iterable[EpochId]) -> Mapping[EpochId, frozenset[str]]:
+        """Return the objects that these manifests name; forget all others."""
+        self._known = {each: self._known[each] if each in self._known else self._read(each) for each in manifests}
+        return self._known
+
+    def _read(self, epoch: EpochId) -> frozenset[str]:
+        return manifest.load(self._storage, manifest.Manifest, paths.manifest_name(epoch), self._job).files
+
+
+def take_inventory(
+    storage: CheckpointStorage, job: str, held: frozenset[str] = frozenset(), known: ManifestFiles | None = None
+) -> rules.Inventory:
+    """Read the inventory of the job for the retention plan. Manifests that are ``known`` are not read again.
 
     Raises CorruptCheckpoint, naming the object, if one is damaged.
     """
     manifests = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
     terms = [paths.parse_term_name(name) for name in storage.list(paths.TERMS)]
     return rules.Inventory(
-        manifests={m: manifest.load(storage, manifest.Manifest, paths.manifest_name(m), job).files for m in manifests},
+        manifests=(known or ManifestFiles(storage, job)).load(manifests),
         receipts=frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS)),
         bases=load_bases(storage, job),
         claims=frozenset(term for term, kind in terms if kind == "claim"),
@@ -81,6 +99,7 @@ def apply_retention(
     ensure_owner: Callable[[], None],
     held: frozenset[str] = frozenset(),
     record: Callable[[Sequence[EpochId]], None] = ignore_forgotten,
+    known: ManifestFiles | None = None,
 ) -> tuple[rules.Deletion, ...]:
     """Take inventory, plan and delete; return what was deleted. ``ensure_owner`` raises if a newer term is claimed.
 
@@ -95,7 +114,7 @@ def apply_retention(
     the new term must recover, process, and upload the content of a file that no manifest names, such as a state that
     has become empty again. Its next recovery would then raise CorruptCheckpoint and name the file.
     """
-    facts = take_inventory(storage, job, held)
+    facts = take_inventory(storage, job, held, known)
     ensure_owner()
     plan = rules.plan_deletions(facts, keep)
     if forgotten := rules.find_forgotten_epochs(facts, plan):

@@ -55,15 +55,36 @@ def test_retain_leaves_the_newest_epochs_and_their_files(storage: JobStorage, tm
 
 
 class Counting(MemoryStorage):
-    """Notes what is deleted at once."""
+    """Notes what is read, and what is deleted at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.batches: list[list[str]] = []
+        self.reads: list[str] = []
+
+    def read(self, name: str) -> bytes:
+        self.reads.append(name)
+        return super().read(name)
 
     def delete_all(self, names: Sequence[str]) -> None:
         self.batches.append(list(names))
         super().delete_all(names)
+
+
+def test_a_manifest_which_names_all_files_of_the_state_is_read_once(tmp_path: Path) -> None:
+    storage = Counting()
+    known = retention.ManifestFiles(storage, JOB)
+    job(storage, tmp_path, 3)
+    retention.apply_retention(storage, JOB, 2, lambda: None, known=known)
+    storage.reads.clear()
+    manifest.publish(storage, msgspec.structs.replace(MANIFEST, epoch=3, term=1, states=()))
+    manifest.publish(storage, Receipt(job=JOB, epoch=3, term=1, created_at=0, outcomes=()))
+    retention.apply_retention(storage, JOB, 2, lambda: None, known=known)
+
+    assert [name for name in storage.reads if paths.is_manifest(name)] == [paths.manifest_name(e(3, 1))]
+    assert list(storage.list("manifests")) == [paths.manifest_name(e(n, 1)) for n in (2, 3)]
+    assert len(storage.list("shared")) == 2
+    assert retention.take_inventory(storage, JOB, known=known) == retention.take_inventory(storage, JOB)
 
 
 def begun(storage: JobStorage, term: int, resumed: tuple[int, int]) -> None:
