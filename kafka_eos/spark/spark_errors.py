@@ -17,6 +17,8 @@ SPARKS = (PySparkException, Py4JError, OSError)
 """Errors that a call to Spark may raise; OSError if its JVM is gone."""
 
 _SESSION_ENDED = "the Spark session has ended. Nothing is lost: start again, and the job resumes from its last epoch"
+_STOPPED = ("SparkContext was shut down", "stopped SparkContext")
+"""Marks of an error of a session that its cluster has ended: in a job that ran then, and in any later call."""
 _CAUSES = 600
 """Most characters of a Spark error that are shown."""
 _CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
@@ -49,7 +51,7 @@ def find_end_of_run(error: Exception) -> Exception | None:
             f"the Spark job of a worker was cancelled ({_gist(error)}); nothing is lost, the next start resumes from "
             "the last checkpoint"
         )
-    if "SparkContext was shut down" in text or not isinstance(error, Py4JJavaError | PySparkException):
+    if any(mark in text for mark in _STOPPED) or not isinstance(error, Py4JJavaError | PySparkException):
         return Fatal(_SESSION_ENDED)
     return advise_on_setup(error)
 

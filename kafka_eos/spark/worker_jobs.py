@@ -42,6 +42,7 @@ from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.storage_factory import open_storage
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.status import SparkStageInfo
@@ -92,6 +93,7 @@ class WorkerJob(WorkerTask):
     def _run(self, replaced: WorkerJob | None, patience: Callable[[], float]) -> None:
         ends_run: Exception | None = None
         try:
+            find_spark_context(self._context)  # raises an error that is handled below
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             if replaced is not None:
                 replaced.describe_end()  # waits: until then an executor that has ended may still be listed
@@ -128,7 +130,7 @@ class WorkerJob(WorkerTask):
         The first call also notes the host.
         """
         if not self._executor:
-            store = self._context._jsc.sc().statusStore()
+            store = find_spark_context(self._context).statusStore()
             for stage in self._find_stages():
                 tasks = store.taskList(stage.stageId, stage.currentAttemptId, 1)
                 if tasks.nonEmpty():
@@ -136,6 +138,7 @@ class WorkerJob(WorkerTask):
         return self._executor
 
     def _find_stages(self) -> list[SparkStageInfo]:
+        find_spark_context(self._context)  # raises an error that callers handle
         tracker = self._context.statusTracker()
         jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -153,7 +156,7 @@ class WorkerJob(WorkerTask):
         if self.alive:
             with suppress(*SPARKS):  # without a session, nothing of it runs any more
                 # The thread may not have submitted its job yet.
-                self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+                find_spark_context(self._context).cancelJobGroupAndFutureJobs(self._group)
 
 
 class SparkPool(RemotePool):
@@ -220,9 +223,9 @@ class SparkPool(RemotePool):
 
     def _watch_executors(self) -> None:
         """Tell of the workers whose executors are decommissioned. Spark's Python API has no event for it."""
-        scheduler = self._context._jsc.sc().taskScheduler()
         while not self._is_closed.wait(_LOOK):
             with suppress(*SPARKS):  # the session has ended, as the threads of the jobs will report
+                scheduler = find_spark_context(self._context).taskScheduler()
                 for number, job in list(self._jobs.items()):
                     executor = job.find_executor()
                     if executor and scheduler.getExecutorDecommissionState(executor).isDefined():
@@ -253,21 +256,28 @@ class SparkPool(RemotePool):
         """Leave it to the next session of each worker: it is on the executors."""
 
 
+def find_spark_context(context: SparkContext) -> JavaObject:
+    """Return the SparkContext of the JVM. Raises an error of ``SPARKS`` if it was stopped."""
+    if context._jsc is None:  # as ``SparkContext.stop`` leaves it
+        raise ConnectionError("the SparkContext was stopped")
+    return context._jsc.sc()
+
+
 def list_hosts(context: SparkContext) -> frozenset[str]:
     """Return the hosts that have executors. Raises an error of ``SPARKS``."""
-    executors = context._jsc.sc().statusStore().executorList(True)
+    executors = find_spark_context(context).statusStore().executorList(True)
     found = [executors.apply(number) for number in range(executors.size())]
     return frozenset(str(each.hostPort()).rpartition(":")[0] for each in found if each.id() != "driver")
 
 
 def make_partition(context: SparkContext, host: str) -> RDD[int]:
     """Return an RDD of one empty partition, which Spark computes on ``host`` if it has a core there; "": anywhere."""
-    jvm = context._jvm
+    spark, jvm = find_spark_context(context), context._jvm
     if not host or jvm is None:
         return context.parallelize([0], 1)
     element = jvm.scala.Tuple2(bytearray(), jvm.PythonUtils.toSeq([host]))
     tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
-    made = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq([element]), tag)
+    made = spark.makeRDD(jvm.PythonUtils.toSeq([element]), tag)
     return RDD(made.toJavaRDD(), context, NoOpSerializer())
 
 
