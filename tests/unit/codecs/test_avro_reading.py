@@ -67,6 +67,13 @@ SOME = {"quantity": 1, "size": "L"}
         ),
         (Rate, record("R", rate="int"), {"rate": 1}, []),
         (Rate, record("R", rate="string"), {"rate": "1"}, ["rate is string there, double here"]),
+        (Rate, record("R", rate=LINE), {"rate": SOME}, ["rate is record com.theirs.Line there, double here"]),
+        (
+            Order,
+            record("O", user="string", lines="string"),
+            {"user": "a", "lines": "b"},
+            ["lines is string there, array of record Line here"],
+        ),
         (Event, record("E", at=MILLIS), {"at": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)}, []),
         (Event, record("E", at=DATE), {"at": datetime.date(2026, 1, 1)}, ["at is date there, timestamp-micros here"]),
     ],
