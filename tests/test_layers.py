@@ -45,7 +45,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "monitoring": "core _util abc protocol storage coordination",
     "embedded": "core _util config protocol plan storage runtime coordination",
     # __init__: tasks must have the driver's version
-    "spark": "__init__ core _util config plan storage runtime coordination embedded",
+    "spark": "__init__ core _util config plan storage runtime savepoints coordination embedded",
     "structured_streaming": "core _util abc protocol storage connectors coordination spark",
     # What people call
     "api": "__init__ core _util abc config codecs protocol plan runtime testing coordination monitoring embedded",

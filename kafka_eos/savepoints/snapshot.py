@@ -133,14 +133,16 @@ class Snapshot:
 
     # ------------------------------------------------------------ reading
 
-    def read(self, operator: str, state: str | None = None) -> Iterator[tuple[Any, Any]]:
+    def read(self, operator: str, state: str | None = None, part: int | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield keys (places) and values, in the order of key groups. ``state`` may be omitted if there is only one.
 
-        Raise ValueError if a row cannot be decoded, CorruptCheckpoint if a file is not what was stored.
+        ``part``: yield only what the handle of that number in ``handles_of`` has. Raise ValueError if a row cannot be
+        decoded, CorruptCheckpoint if a file is not what was stored.
         """
         info = self._info(operator, state)
         decode = _RowDecoder(info)
-        with self._rows(info, self.handles_of(operator)) as rows:
+        handles = self.handles_of(operator)
+        with self._rows(info, handles if part is None else handles[part : part + 1]) as rows:
             yield from (decoded for row in rows if (decoded := decode(row)) is not None)
 
     def get(self, operator: str, state: str | None, key: Any) -> Any:
@@ -195,7 +197,7 @@ class Snapshot:
         """Return a pandas DataFrame with the columns that ``columns`` lists. Raise ImportError without pandas."""
         import pandas
 
-        return pandas.DataFrame(list(self._table(operator, state)), columns=self.columns(operator, state))
+        return pandas.DataFrame(list(self._table(operator, state, None)), columns=self.columns(operator, state))
 
     def columns(self, operator: str, state: str | None = None) -> list[str]:
         """Return the columns of a state's table: ``key``, ``namespace`` and ``entry`` (or ``time``) if it has any,
@@ -203,17 +205,23 @@ class Snapshot:
         """
         return [*_RowDecoder(self._info(operator, state)).layout.parts, "value"]
 
-    def batches(self, operator: str, state: str | None = None) -> Iterator[Any]:
-        """Yield the rows of a state as pyarrow Tables of some thousand rows each."""
+    def batches(
+        self, operator: str, state: str | None = None, part: int | None = None, schema: Any = None
+    ) -> Iterator[Any]:
+        """Yield the rows of a state as pyarrow Tables of some thousand rows each. ``part``: see ``read``.
+
+        ``schema``: the columns, as a pyarrow Schema; default: those of ``columns``, with the types of each table's
+        values.
+        """
         import pyarrow
 
-        rows = self._table(operator, state)
+        rows = self._table(operator, state, part)
         while batch := list(itertools.islice(rows, LIMITS.state_rows_per_block)):
-            yield pyarrow.Table.from_pylist(batch)
+            yield pyarrow.Table.from_pylist(batch, schema)
 
-    def _table(self, operator: str, state: str | None) -> Iterator[dict[str, Any]]:
+    def _table(self, operator: str, state: str | None, part: int | None) -> Iterator[dict[str, Any]]:
         *parts, last = self.columns(operator, state)
-        for place, value in self.read(operator, state):
+        for place, value in self.read(operator, state, part):
             yield {**dict(zip(parts, place if len(parts) > 1 else (place,), strict=True)), last: value}
 
     @contextmanager

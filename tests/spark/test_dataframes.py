@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.savepoints import Snapshot
+from kafka_eos.spark import StateDataSource
 from tests.test_docs import ROOT, blocks
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -34,3 +36,9 @@ def test_the_program_of_the_page_reads_what_spark_wrote_and_spark_reads_what_it_
     assert found.count() == sum(status == "paid" for *_, status in orders)
     assert {row[0]: row[1] for row in found.groupBy("user").max("total").collect()} == wanted
     assert "max(total)" in capfd.readouterr().out
+    snapshot = Snapshot.open(tmp_path / ".kafka-eos" / "lifetime-totals")
+    spark.dataSource.register(StateDataSource)
+    for options in ({}, {"epoch": snapshot.epoch}):
+        state = spark.read.format("kafka_eos").options(operator="total", **options).load(str(snapshot.path))
+        assert state.rdd.getNumPartitions() == len(snapshot.handles_of("total")) > 1
+        assert {row.key: row.total for row in state.selectExpr("key", "value.accumulator AS total").collect()} == wanted
