@@ -43,6 +43,7 @@ def contenders(peers: bool) -> list[Contender]:
         Contender("W1", "kafka_eos, no provenance", ours, plain),
         Contender("W1", "kafka_eos, provenance in the ledger", ours, beside),
         Contender("W1", "kafka_eos, pydantic", ours, pydantic),
+        Contender("W1", "kafka_eos, pydantic in, Struct out", ours, {"BENCH_MODEL": "mixed"}),
         Contender("W2", "raw loop (sums in a dict, lost in a crash)", raw),
         Contender("W2", "kafka_eos", ours),
         Contender("W2", "kafka_eos, no provenance", ours, plain),

@@ -1,4 +1,4 @@
-"""All workloads as a user of kafka_eos writes them. BENCH_MODEL chooses the kind of record.
+"""All workloads as a user of kafka_eos writes them. BENCH_MODEL: kind of records; mixed: pydantic in, Structs out.
 
 BENCH_INTERVAL: seconds between checkpoints. BENCH_MERGE=on: W2 puts out one row a key and epoch, not one an input.
 """
@@ -12,6 +12,8 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 if os.environ.get("BENCH_MODEL") == "pydantic":
     from benchmarks.apps.model_pydantic import Doubled, Payment, Total, doubled, total
+elif os.environ.get("BENCH_MODEL") == "mixed":
+    from benchmarks.apps.model_mixed import Doubled, Payment, Total, doubled, total  # type: ignore[assignment]
 else:
     from benchmarks.apps.model_struct import Doubled, Payment, Total, doubled, total  # type: ignore[assignment]
 from benchmarks.apps.model_struct import LatePayment, WindowTotal
