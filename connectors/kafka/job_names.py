@@ -21,8 +21,9 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term, ensure_name
 
 _IDENTITY = "[0-9a-f]{12}"
-_NUMBER = "(0|[1-9][0-9]{0,17})"
-"""A number as this module writes it, of at most 64 bits: every program may write such names."""
+_NUMBER = "(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
+"""A number as this module writes it, below 9 * 10**18, so of 63 bits: every program may write such names. A worker of
+Structured Streaming has a random number of 62 bits."""
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
 _ID = re.compile(rf"([^.]+)(?:\.({_IDENTITY}))?\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
 _GROUP_NUMBERS = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)

@@ -89,9 +89,11 @@ def test_a_job_of_which_one_stage_is_cancelled_ends_and_resumes_later(new_job: N
         job_info = spark.sparkContext.statusTracker().getJobInfo(max(active_jobs(spark)))
         spark.sparkContext._jsc.sc().cancelStage(job_info.stageIds[0])
 
+    canceling = threading.Thread(target=cancel_one)
+
     def cancel(event: str, facts: Mapping[str, object]) -> None:
-        if event == "committed":
-            threading.Thread(target=cancel_one).start()
+        if event == "committed" and canceling.ident is None:
+            canceling.start()
 
     job.watched_by = cancel
     with pytest.raises(RetryInterrupted, match="the Spark job of a worker was cancelled"):

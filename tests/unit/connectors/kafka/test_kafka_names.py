@@ -17,6 +17,7 @@ IDENTITY = JobIdentity("00000000000a")
 IDS = {
     f"orders.{IDENTITY}.3.1.2": TransactionalId("orders", IDENTITY, Term(3), 1, 2),
     "orders.3.1.2": TransactionalId("orders", None, Term(3), 1, 2),
+    f"orders.0.{2**62 - 1}.10": TransactionalId("orders", None, Term(0), 2**62 - 1, 10),
 }
 
 
