@@ -226,7 +226,11 @@ class _Run:
             writer.notify_committed(epoch_id(epoch, self.job.term))
 
     def _wake(self) -> None:
-        """Let the killed workers continue. They may be fenced at any point; the rows that they had are lost."""
+        """Let the killed workers continue. They may be fenced at any point; the rows that they had are lost.
+
+        They may also open output that no search has seen yet, and hide that of others until the next one, which a
+        coordinator makes every few seconds: see ``protocol.cleanup_schedule``.
+        """
         attempt, row = self._asleep, self.job.wake()
         assert attempt is not None
         self._asleep = None
@@ -244,6 +248,7 @@ class _Run:
         for probe in self._committer.probe_all(through_json(found)):
             gone = probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN)
             expect(gone, f"output that was open when abort_leftovers ran must not be committable afterwards: {probe}")
+        self._committer.abort_leftovers(self._trial.context(self.job.term, identity=self._identity))
         self._check_visible()
 
     # ------------------------------------------------------------ commits
