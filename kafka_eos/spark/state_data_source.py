@@ -34,7 +34,11 @@ class StateDataSource(DataSource):
 
     def schema(self) -> StructType:
         state = _StoredState(self.options)
-        first = next(state.open().batches(state.operator, state.state), None)
+        snapshot = state.open()
+        parts = range(len(snapshot.handles_of(state.operator)))
+        # One part at a time: to read all of them, the driver would fetch the whole state.
+        tables = (table for part in parts for table in snapshot.batches(state.operator, state.state, part))
+        first = next(tables, None)
         if first is None:
             raise ConfigError(f"the state at {state.path} is empty: declare its columns with .schema(…)")
         return from_arrow_schema(first.schema)
