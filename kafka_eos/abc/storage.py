@@ -42,6 +42,10 @@ class FileRef(Struct, frozen=True, omit_defaults=True):
         """Return where its content begins in that object."""
         return 0 if self.pack is None else self.pack.start
 
+    def content_in(self, stored: bytes) -> bytes:
+        """Return its content, unchecked, from that of its object: all of it if the object is the file itself."""
+        return stored if self.pack is None else stored[self.start : self.start + self.size]
+
 
 class FileBatch(Protocol):
     """Files of a checkpoint that are stored together."""

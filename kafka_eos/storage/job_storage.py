@@ -331,10 +331,9 @@ class MemoryStorage:
 
     def _stored(self, ref: FileRef) -> bytes:
         try:
-            content = self.objects[paths.shared_name(ref.object.sha256)]
+            return ref.content_in(self.objects[paths.shared_name(ref.object.sha256)])
         except KeyError:
             raise damaged_file_error(ref, "the file is missing") from None
-        return content if ref.pack is None else content[ref.start : ref.start + ref.size]
 
 
 def ensure_matches(ref: FileRef, found: tuple[str, int]) -> None:

@@ -67,10 +67,12 @@ class UploadBatch:
 def _divide(small: Iterable[_SmallFile]) -> Iterator[list[_SmallFile]]:
     """Yield the files of each pack."""
     pack: list[_SmallFile] = []
+    size = 0
     for file in small:
-        if pack and sum(ref.size for ref, _ in [*pack, file]) > LIMITS.state_pack_bytes:
+        size += file[0].size
+        if pack and size > LIMITS.state_pack_bytes:
             yield pack
-            pack = []
+            pack, size = [], file[0].size
         pack.append(file)
     if pack:
         yield pack

@@ -203,9 +203,7 @@ class HadoopStorage:
         return ref
 
     def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
-        data = self.read(paths.shared_name(ref.object.sha256))
-        if ref.pack is not None:
-            data = data[ref.start : ref.start + ref.size]
+        data = ref.content_in(self.read(paths.shared_name(ref.object.sha256)))
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise CorruptCheckpoint(f"{paths.shared_name(ref.object.sha256)} ({ref.name}): its content was changed")
         target.write_bytes(data)

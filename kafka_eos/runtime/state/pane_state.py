@@ -295,7 +295,7 @@ class PaneState(EncodedState[T]):
         return rows, self._encoded_values(found, keys), gone
 
     def _encoded_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        return self._encoded(self.descriptor.key.encode, keys)
+        return self._encoded("key", self.descriptor.key, keys, keys)
 
     def _of_pane(self, pane: int, encoded: list[bytes]) -> list[bytes]:
         rows = row_keys(encoded, _encode_time(pane))

@@ -5,9 +5,9 @@ Rule: an access to a row of a key group that the subtask does not own raises Bug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.codec import Codec
@@ -56,8 +56,7 @@ class EncodedState(Generic[T]):
         )
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        encoded = self._layout.encode_batch(keys)
-        rows = self._layout.prepend_groups(self._encoded(self._layout.encode, keys) if encoded is None else encoded)
+        rows = self._layout.prepend_groups(self._encoded("key", self._layout, keys, keys))
         if rows and not self._whole:
             self._expect_owned(min(rows), max(rows))
         return rows
@@ -66,16 +65,24 @@ class EncodedState(Generic[T]):
         if not (self._first <= lowest and highest < self._end):
             raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
 
-    def _encoded(self, encode: Callable[[Any], bytes], keys: Sequence[Any]) -> list[bytes]:
-        return map_rows(encode, keys, refuse=partial(self._refuse, "key", self.descriptor.key, keys))[0]
-
     def _encoded_values(self, values: Sequence[Any], keys: Sequence[Any]) -> list[bytes]:
-        codec = self.descriptor.value
-        if (encoded := codec.encode_batch(values)) is not None:
-            return encoded
-        return map_rows(codec.encode, values, refuse=partial(self._refuse, "value", codec, keys))[0]
+        return self._encoded("value", self.descriptor.value, values, keys)
 
-    def _refuse(self, what: str, codec: Codec[Any], keys: Sequence[Any], index: int, error: Exception) -> None:
+    def _encoded(
+        self,
+        what: Literal["key", "value"],
+        codec: Codec[Any] | RowKeyCodec,
+        column: Sequence[Any],
+        keys: Sequence[Any],
+    ) -> list[bytes]:
+        """Encode the keys, or the values of keys. Raises ConfigError for one that cannot be encoded."""
+        encoded = codec.encode_batch(column)
+        return (
+            map_rows(codec.encode, column, refuse=partial(self._refuse, what, keys))[0] if encoded is None else encoded
+        )
+
+    def _refuse(self, what: Literal["key", "value"], keys: Sequence[Any], index: int, error: Exception) -> None:
+        codec = self.descriptor.key if what == "key" else self.descriptor.value
         raise ConfigError(
             f"{self._where}: the {what} of key {show_value(keys[index])} cannot be encoded by codec "
             f"{codec.name!r}: {show_message(error)}"
